@@ -1,0 +1,235 @@
+"""The commands. Each is a thin layer over the package; messages go to stderr, results to stdout."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+
+from ppo.errors import ConfigError, UserError
+from ppo.interrupts import Interrupted
+
+if TYPE_CHECKING:
+    from ppo.evaluate import Evaluation
+
+EXIT_FAILURE = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="ppo",
+    help="Train, resume and evaluate PPO agents on Gymnasium tasks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+# Unknown options are keys of the configuration; they are parsed by the config's own parser.
+_ANY_KEY = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@app.callback()
+def _commands() -> None:
+    """Train, resume and evaluate PPO agents on Gymnasium tasks."""
+
+
+@app.command("train", context_settings=_ANY_KEY)
+def train_command(
+    arguments: Annotated[list[str], typer.Argument(metavar="CONFIG [--KEY VALUE]...")],
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001 - read from the command line before parsing
+) -> None:
+    """Train an agent from a YAML file.
+
+    Any key of the file is also a flag: --ppo.gae_lambda 0.9, --normalize.observations false,
+    --env.kwargs.ctrl_cost_weight 0.1, --seed 3.
+    """
+    config_file, overrides = split_arguments(arguments, "CONFIG")
+    from ppo.config import load_config
+
+    config = load_config(config_file, overrides)
+    from ppo.train import train
+
+    _print_result(train(config), as_json)
+
+
+@app.command("resume", context_settings=_ANY_KEY)
+def resume_command(
+    arguments: Annotated[list[str], typer.Argument(metavar="RUN [--KEY VALUE]...")],
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Go on with a run from its last checkpoint.
+
+    A finished run goes on with a larger budget: --ppo.total_timesteps 2_000_000. Keys that shape
+    the agent or its task cannot change.
+    """
+    run, overrides = split_arguments(arguments, "RUN")
+    from ppo.train import resume
+
+    _print_result(resume(run, overrides), as_json)
+
+
+@app.command("eval")
+def eval_command(
+    run: Annotated[str, typer.Argument(help="A run's folder.")],
+    checkpoint: Annotated[
+        str, typer.Option(help="last, best, or the env steps of a step_N checkpoint.")
+    ] = "last",
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Whole episodes; the config's number by default.")
+    ] = None,
+    stochastic: Annotated[
+        bool, typer.Option("--stochastic", help="Sample actions instead of taking the mode.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of the environments; the run's seed by default.")
+    ] = None,
+    as_json: Json = False,
+    debug: Debug = False,  # noqa: ARG001
+) -> None:
+    """Evaluate a run in fresh environments, with frozen statistics.
+
+    The environments' seeds are disjoint from training's, and every environment plays the same
+    number of episodes.
+    """
+    from ppo.evaluate import evaluate_run
+
+    overrides = [] if episodes is None else [f"eval.episodes={episodes}", "eval.n_envs=null"]
+    overrides += ["eval.deterministic=false"] if stochastic else []
+    result = evaluate_run(run, checkpoint=checkpoint, overrides=overrides, seed=seed)
+    if as_json:
+        _print_json(
+            {
+                "run_dir": run,
+                "checkpoint": checkpoint,
+                "env_steps": result.env_steps,
+                "selected": result.selected,
+                "deterministic": result.deterministic,
+                **result.evaluation.summary(),
+                "returns": result.evaluation.returns.tolist(),
+            }
+        )
+        return
+    label = f"{checkpoint}, at env step {result.env_steps:,}"
+    if result.selected:
+        label += "; selected: the best of the evaluations during training"
+    print(f"{run} ({label})")
+    print(describe(result.evaluation, deterministic=result.deterministic))
+
+
+def describe(evaluation: "Evaluation", *, deterministic: bool) -> str:
+    """An evaluation in words."""
+    numbers = evaluation.summary()
+    text = (
+        f"return over {len(evaluation.episodes)} episodes"
+        f" ({'deterministic' if deterministic else 'stochastic'} policy):"
+        f" mean {numbers['mean']:.1f}, std {numbers['std']:.1f}, median {numbers['median']:.1f},"
+        f" min {numbers['min']:.1f}, max {numbers['max']:.1f};"
+        f" mean length {numbers['mean_length']:.0f}"
+    )
+    if evaluation.n_capped:
+        text += (
+            f"\n{evaluation.n_capped} of them were stopped by the cap of {evaluation.step_cap:,}"
+            " env steps (eval.max_episode_steps): their returns are lower bounds only where"
+            " rewards are positive"
+        )
+    return text
+
+
+def split_arguments(tokens: Sequence[str], what: str) -> tuple[str, list[str]]:
+    """The one positional argument, and `--key value` or `--key=value` as "key=value" overrides.
+
+    Raises:
+        click.UsageError: if there is not exactly one, or a flag has no value.
+    """
+    positional: list[str] = []
+    overrides: list[str] = []
+    remaining = iter(tokens)
+    for token in remaining:
+        if not token.startswith("--"):
+            positional.append(token)
+            continue
+        key, equals, value = token[2:].partition("=")
+        given = value if equals else next(remaining, None)
+        if given is None or (not equals and given.startswith("--")):
+            raise click.UsageError(f"--{key}: a value is missing after it")
+        overrides.append(f"{key}={given}")
+    if len(positional) != 1:
+        extra = f", got: {' '.join(positional)}" if positional else ""
+        raise click.UsageError(f"exactly one {what} is needed{extra}")
+    return positional[0], overrides
+
+
+def _print_result(result: Any, as_json: bool) -> None:
+    if as_json:
+        _print_json(
+            {
+                "run_dir": str(result.run_dir),
+                "env_steps": result.env_steps,
+                "metrics": result.final_metrics,
+                "evaluation": result.evaluation.summary(),
+            }
+        )
+        return
+    print(f"finished at env step {result.env_steps:,}: {result.run_dir}")
+    print(describe(result.evaluation, deterministic=result.deterministic))
+    print(f"curve: {result.run_dir / 'learning_curve.png'}")
+    print(f"evaluate again: ppo eval {result.run_dir}")
+
+
+def _print_json(record: dict[str, Any]) -> None:
+    print(json.dumps(record, allow_nan=False))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run a command and exit: 0 on success only, errors as one line on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        app(args=arguments, standalone_mode=False)
+        sys.stdout.flush()
+    except BaseException as error:  # the one place where every failure becomes an exit status
+        if "--debug" in arguments:
+            traceback.print_exc()
+        sys.exit(_report(error))
+
+
+def _report(error: BaseException) -> int:
+    """One line on stderr; returns the exit status."""
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else EXIT_FAILURE
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, Interrupted):
+        where = ""
+        if error.run_dir is not None:
+            where = f" at env step {error.env_steps:,}; go on with: ppo resume {error.run_dir}"
+        _say(f"stopped by {error}{where}")
+        return error.exit_status
+    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+        _say("stopped by SIGINT before training began")
+        return EXIT_INTERRUPTED
+    if isinstance(error, click.ClickException):
+        _say(f"{error.format_message()} (see ppo --help)")
+        return EXIT_USAGE
+    if isinstance(error, BrokenPipeError):
+        # Whoever read the output has gone; keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILURE
+    if isinstance(error, UserError):
+        _say(str(error))
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE
+    _say(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
+    return EXIT_FAILURE
+
+
+def _say(text: str) -> None:
+    print(f"ppo: {' '.join(text.split())}", file=sys.stderr)

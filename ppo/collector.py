@@ -1,0 +1,209 @@
+"""Acting in the environments, and keeping what really happened, row by row."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ppo.agent import Agent
+from ppo.envs import EnvBatch, EnvStep
+from ppo.errors import NonFiniteError
+from ppo.rollout import Rollout
+from ppo.statistics import EpisodeAccumulators, EpisodeSummary
+from ppo.verify import Witness, check_rollout
+
+
+@dataclass(frozen=True)
+class Collected:
+    """A rollout, the env steps that it cost, and the episodes that ended in it."""
+
+    rollout: Rollout
+    env_steps: int
+    episodes: list[EpisodeSummary]
+
+
+@dataclass
+class _Columns:
+    """A rollout while it grows: one [N, ...] entry a vector step."""
+
+    observations: list[NDArray[Any]] = field(default_factory=list)
+    actions: list[Tensor] = field(default_factory=list)
+    rewards: list[NDArray[Any]] = field(default_factory=list)
+    learner_rewards: list[NDArray[Any]] = field(default_factory=list)
+    terminated: list[NDArray[Any]] = field(default_factory=list)
+    truncated: list[NDArray[Any]] = field(default_factory=list)
+    valid: list[NDArray[Any]] = field(default_factory=list)
+    arrivals: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+
+    def next_observations(self) -> NDArray[np.float32]:
+        """Normalised states that the rows reached, [T, N, D].
+
+        A row that goes on reached what the network saw next. A row that ended, and every row of
+        the last vector step, reached a state that the network never acted in: `arrivals` has it.
+        """
+        reached = np.empty((len(self.observations), *self.observations[0].shape), np.float32)
+        reached[:-1] = self.observations[1:]
+        for t, arrived in self.arrivals.items():
+            closes = self.terminated[t] | self.truncated[t]
+            if t == len(self.observations) - 1:
+                closes = np.ones_like(closes)
+            reached[t, closes] = arrived[closes]
+        return reached
+
+
+class RolloutCollector:
+    """Steps a batch of environments with an agent.
+
+    It owns where the environments stand: the observation shown now, whether the next row is a
+    reset step, and the episodes' accumulators. The agent's normalisers learn while it collects;
+    its networks do not move.
+
+    Args:
+        envs: the environments; `reset` must be called before `collect`.
+        gamma: discount of the reward normaliser's accumulator.
+        generator: of the actions' noise.
+        env_steps: done before, in all environments together.
+        verify: hold every rollout against the contract (`ppo.check_rollout`).
+    """
+
+    def __init__(
+        self,
+        envs: EnvBatch,
+        *,
+        gamma: float,
+        generator: torch.Generator,
+        env_steps: int = 0,
+        verify: bool = False,
+    ) -> None:
+        self.envs = envs
+        self.generator = generator
+        self.env_steps = env_steps
+        self._gamma = gamma
+        self._verify = verify
+        self._accumulators = EpisodeAccumulators.of_size(envs.n_envs)
+        self._observations: NDArray[Any] = np.zeros((envs.n_envs, envs.observation_size))
+        self._acting = np.ones(envs.n_envs, dtype=np.bool_)
+
+    def reset(self, seeds: list[int]) -> None:
+        """Start every environment; seeds are given here and never again."""
+        self._observations = self.envs.reset(seeds)
+        self._acting = np.ones(self.envs.n_envs, dtype=np.bool_)
+        self._check_finite("observation", self._observations)
+
+    def collect(self, agent: Agent, n_steps: int, *, env_step_budget: int) -> Collected:
+        """Up to `n_steps` vector steps; fewer where the budget, in env steps, is reached first.
+
+        Raises:
+            NonFiniteError: if an environment returns a number that is not finite; the message
+                names the environment, the env step and the quantity.
+            EnvironmentFault: if an environment fails or dies.
+            ContractError: if `verify` is on and a row breaks the contract.
+        """
+        columns = _Columns()
+        episodes: list[EpisodeSummary] = []
+        witness = Witness(agent) if self._verify else None
+        start = self.env_steps
+        for t in range(n_steps):
+            self._see(agent)
+            if witness:
+                witness.before_acting()
+            step = self._act(agent, columns)
+            last = t == n_steps - 1 or self.env_steps - start >= env_step_budget
+            ended = step.terminated | step.truncated
+            if last or ended.any():
+                columns.arrivals[t] = agent.normalize(step.reached)
+            if witness:
+                witness.saw_step(step, ended | last)
+            episodes += self._count(agent, step, ended, columns)
+            self._observations = step.observations
+            self._acting = ~ended if self.envs.inserts_reset_steps else self._acting
+            if last:
+                break
+        rollout = _assemble(agent, columns)
+        if witness:
+            check_rollout(rollout, witness.values())
+        return Collected(rollout, self.env_steps - start, episodes)
+
+    def _see(self, agent: Agent) -> None:
+        """Take the observations that will be acted on into the statistics."""
+        if agent.observation_normalizer is not None:
+            acting = self._acting
+            shown = self._observations if acting.all() else self._observations[acting]
+            agent.observation_normalizer.update(shown)
+
+    def _act(self, agent: Agent, columns: _Columns) -> EnvStep:
+        seen = agent.normalize(self._observations)
+        with torch.inference_mode():
+            policy = agent.networks.policy(torch.from_numpy(seen).to(agent.device))
+            actions = policy.sample(self.generator).cpu()
+        step = self.envs.step(agent.head.to_env(actions.numpy()))
+        self._check_finite("reward", step.rewards)
+        self._check_finite("observation", step.reached)
+        self._check_finite("observation", step.observations)
+        self.env_steps += int(step.acted.sum())
+        columns.observations.append(seen)
+        columns.actions.append(actions)
+        columns.rewards.append(step.rewards)
+        columns.terminated.append(step.terminated)
+        columns.truncated.append(step.truncated)
+        columns.valid.append(step.acted)
+        return step
+
+    def _count(
+        self, agent: Agent, step: EnvStep, ended: NDArray[np.bool_], columns: _Columns
+    ) -> list[EpisodeSummary]:
+        """Scale the rewards, and close the episodes that ended."""
+        self._accumulators.add(step, self._gamma)
+        rewards = step.rewards
+        if agent.reward_normalizer is not None:
+            agent.reward_normalizer.update(self._accumulators.discounted[step.acted])
+            rewards = agent.reward_normalizer(rewards)
+        columns.learner_rewards.append(rewards)
+        if not ended.any():
+            return []
+        episodes = self._accumulators.summaries(step, ended, self.env_steps)
+        self._accumulators.clear(ended)
+        return episodes
+
+    def _check_finite(self, quantity: str, numbers: NDArray[Any]) -> None:
+        if np.isfinite(numbers).all():
+            return
+        env = int((~np.isfinite(numbers)).reshape(self.envs.n_envs, -1).any(axis=1).argmax())
+        raise NonFiniteError(
+            f"environment {env} returned a non-finite {quantity} at env step {self.env_steps}:"
+            f" {np.array2string(numbers[env], threshold=8, precision=4, max_line_width=10_000)};"
+            " training stopped and the last checkpoint stands"
+        )
+
+
+def _assemble(agent: Agent, columns: _Columns) -> Rollout:
+    """Everything the networks have to say about the rows, in one batch: they have not moved."""
+    device = agent.device
+
+    def tensor(rows: list[NDArray[Any]]) -> Tensor:
+        return torch.from_numpy(np.stack(rows)).to(device)
+
+    observations = tensor(columns.observations)
+    next_observations = torch.from_numpy(columns.next_observations()).to(device)
+    actions = torch.stack(columns.actions).to(device)
+    with torch.no_grad():
+        policy, values = agent.networks(observations.flatten(0, 1))
+        log_probs = policy.log_prob(actions.flatten(0, 1))
+        next_values = agent.networks.value(next_observations.flatten(0, 1))
+    shape = observations.shape[:2]
+    return Rollout(
+        observations=observations,
+        next_observations=next_observations,
+        actions=actions,
+        log_probs=log_probs.view(shape),
+        rewards=tensor(columns.rewards).float(),
+        learner_rewards=tensor(columns.learner_rewards).float(),
+        values=values.view(shape),
+        next_values=next_values.view(shape),
+        terminated=tensor(columns.terminated),
+        truncated=tensor(columns.truncated),
+        valid=tensor(columns.valid),
+    )

@@ -1,0 +1,174 @@
+"""Action distributions: what the network's outputs mean, and what the environment is sent.
+
+A `Head` is made from an action space. It says how many outputs the policy network needs and turns
+those outputs into a distribution, whose actions are stored exactly as sampled; `to_env` turns
+stored actions into what `env.step` takes. All shapes are [B, ...] over rows.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ppo.errors import UserError
+
+# A standard deviation within [0.0067, 7.4]. Below that, float32 rounding of the mean moves the
+# log-probability of a stored action by more than the update does; above, actions are noise.
+LOG_STD_MIN = -5.0
+LOG_STD_MAX = 2.0
+
+_LOG_2PI = math.log(2.0 * math.pi)
+
+
+@dataclass(frozen=True)
+class DiagonalGaussian:
+    """Independent normal distributions: mean [B, A] and a state-independent log_std [A]."""
+
+    mean: Tensor
+    log_std: Tensor
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-density of actions [B, A], summed over the action's dimensions: [B]."""
+        z = (actions - self.mean) * torch.exp(-self.log_std)
+        return (-0.5 * (z * z + _LOG_2PI) - self.log_std).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Differential entropy, [B]."""
+        return (self.log_std + 0.5 * (1.0 + _LOG_2PI)).sum(-1).expand(self.mean.shape[0])
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """One action a row, [B, A]."""
+        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
+        return self.mean + noise * self.log_std.exp()
+
+    def mode(self) -> Tensor:
+        """The most likely action, [B, A]."""
+        return self.mean
+
+
+@dataclass(frozen=True)
+class MultiCategorical:
+    """K independent categorical distributions over concatenated logits [B, sum(sizes)]."""
+
+    logits: Tensor
+    sizes: tuple[int, ...]
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probability of actions [B, K], summed over the K choices: [B]."""
+        chosen = [
+            log_p.gather(-1, actions[:, k : k + 1]).squeeze(-1)
+            for k, log_p in enumerate(self._log_probs())
+        ]
+        return torch.stack(chosen).sum(0)
+
+    def entropy(self) -> Tensor:
+        """Entropy, summed over the K choices: [B]."""
+        return torch.stack([-(log_p.exp() * log_p).sum(-1) for log_p in self._log_probs()]).sum(0)
+
+    def sample(self, generator: torch.Generator) -> Tensor:
+        """One action a row, int64 [B, K], counted from zero."""
+        draws = [
+            torch.multinomial(log_p.exp(), 1, generator=generator) for log_p in self._log_probs()
+        ]
+        return torch.cat(draws, dim=-1)
+
+    def mode(self) -> Tensor:
+        """The most likely action, int64 [B, K]."""
+        return torch.stack([log_p.argmax(-1) for log_p in self._log_probs()], dim=-1)
+
+    def _log_probs(self) -> list[Tensor]:
+        return [part.log_softmax(-1) for part in torch.split(self.logits, list(self.sizes), dim=-1)]
+
+
+Distribution = DiagonalGaussian | MultiCategorical
+
+
+@dataclass(frozen=True)
+class GaussianHead:
+    """Box actions: sampled unbounded, clipped to the box on the way to the environment."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    dtype: str
+
+    @property
+    def n_outputs(self) -> int:
+        """A, the number of action dimensions."""
+        return self.low.size
+
+    @property
+    def has_log_std(self) -> bool:
+        """Whether the distribution has a free standard deviation."""
+        return True
+
+    def distribution(self, outputs: Tensor, log_std: Tensor) -> DiagonalGaussian:
+        """Outputs [B, A] are the mean."""
+        return DiagonalGaussian(outputs, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX))
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """[..., A] as sampled -> [..., *shape] within bounds, in the dtype of the space."""
+        shape = actions.shape[:-1] + self.low.shape
+        clipped: NDArray[Any] = np.clip(actions.reshape(shape), self.low, self.high)
+        if np.issubdtype(np.dtype(self.dtype), np.integer):
+            clipped = np.rint(clipped)
+        return clipped.astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class CategoricalHead:
+    """Discrete and MultiDiscrete actions: stored from zero, sent with the space's own start."""
+
+    sizes: tuple[int, ...]
+    start: NDArray[np.int64]
+    shape: tuple[int, ...]
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of logits."""
+        return sum(self.sizes)
+
+    @property
+    def has_log_std(self) -> bool:
+        """Whether the distribution has a free standard deviation."""
+        return False
+
+    def distribution(self, outputs: Tensor, log_std: Tensor) -> MultiCategorical:  # noqa: ARG002
+        """Outputs [B, n_outputs] are the logits."""
+        return MultiCategorical(outputs, self.sizes)
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """[..., K] counted from zero -> [..., *shape] as the space counts."""
+        return (actions + self.start).reshape(actions.shape[:-1] + self.shape)
+
+
+Head = GaussianHead | CategoricalHead
+
+
+def make_head(space: spaces.Space[Any]) -> Head:
+    """The head for an action space.
+
+    Raises:
+        UserError: if the space is neither Box, Discrete nor MultiDiscrete.
+    """
+    if isinstance(space, spaces.Box):
+        return GaussianHead(
+            low=space.low.astype(np.float64),
+            high=space.high.astype(np.float64),
+            dtype=str(space.dtype),
+        )
+    if isinstance(space, spaces.Discrete):
+        return CategoricalHead((int(space.n),), np.array([space.start], dtype=np.int64), ())
+    if isinstance(space, spaces.MultiDiscrete):
+        sizes = tuple(int(n) for n in space.nvec.reshape(-1))
+        return CategoricalHead(
+            sizes, np.asarray(space.start, dtype=np.int64).reshape(-1), space.nvec.shape
+        )
+    raise UserError(
+        f"action space {space} is not supported: PPO here acts in Box, Discrete and MultiDiscrete"
+        " spaces; wrap the environment so that its actions are one of these"
+    )

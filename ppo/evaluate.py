@@ -1,0 +1,222 @@
+"""Playing whole episodes with frozen statistics, apart from training."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ppo.agent import Agent
+from ppo.checkpoint import TrainingState
+from ppo.config import Config, from_mapping
+from ppo.envs import EnvBatch, make_vector_env
+from ppo.errors import NonFiniteError
+from ppo.rundir import RunDirectory
+from ppo.seeding import Stream, env_seeds, torch_generator
+from ppo.storage import read_checkpoint
+
+
+@dataclass(frozen=True)
+class EvaluatedEpisode:
+    """One whole episode: sum of the environment's rewards, env steps, and how it ended."""
+
+    episode_return: float
+    length: int
+    ended: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Episodes of one evaluation, the same number from every environment.
+
+    Attributes:
+        episodes: in the order in which they ended.
+        step_cap: env steps after which an episode was stopped.
+    """
+
+    episodes: tuple[EvaluatedEpisode, ...]
+    step_cap: int
+
+    @property
+    def returns(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        """Of every episode."""
+        return np.array([episode.episode_return for episode in self.episodes])
+
+    @property
+    def n_capped(self) -> int:
+        """Episodes that the step cap stopped."""
+        return sum(episode.ended == "capped" for episode in self.episodes)
+
+    def summary(self) -> dict[str, float]:
+        """mean, std (over episodes, n), median, min, max, and the mean length in env steps."""
+        returns = self.returns
+        return {
+            "mean": float(returns.mean()),
+            "std": float(returns.std()),
+            "median": float(np.median(returns)),
+            "min": float(returns.min()),
+            "max": float(returns.max()),
+            "mean_length": float(np.mean([episode.length for episode in self.episodes])),
+            "episodes": len(self.episodes),
+            "capped": self.n_capped,
+        }
+
+    def metrics(self) -> dict[str, float]:
+        """The scalars that are logged during training."""
+        summary = self.summary()
+        return {
+            "eval/mean_reward": summary["mean"],
+            "eval/std_reward": summary["std"],
+            "eval/mean_ep_length": summary["mean_length"],
+        }
+
+
+def evaluate(
+    agent: Agent,
+    envs: EnvBatch,
+    *,
+    episodes: int,
+    seeds: list[int],
+    deterministic: bool,
+    step_cap: int,
+    generator: torch.Generator,
+) -> Evaluation:
+    """Play `episodes` episodes, the same number in every environment.
+
+    Short episodes cannot crowd out long ones: an environment that has played its share goes on
+    unseen until the slowest is done.
+
+    Args:
+        agent: its statistics stay as they are.
+        envs: fresh environments that cap every episode at `step_cap` env steps; `episodes` is a
+            multiple of their number.
+        episodes: in all environments together.
+        seeds: one for each environment.
+        deterministic: act with the mode instead of a sample.
+        step_cap: env steps after which the environments stop an episode.
+        generator: of the sampled actions' noise; not read if deterministic.
+
+    Raises:
+        NonFiniteError: if an environment returns a reward or observation that is not finite.
+    """
+    share = episodes // envs.n_envs
+    finished: list[EvaluatedEpisode] = []
+    counts = np.zeros(envs.n_envs, dtype=np.int64)
+    returns = np.zeros(envs.n_envs)
+    lengths = np.zeros(envs.n_envs, dtype=np.int64)
+    observations = envs.reset(seeds)
+    while (counts < share).any():
+        inputs = torch.from_numpy(agent.normalize(observations)).to(agent.device)
+        with torch.inference_mode():
+            policy = agent.networks.policy(inputs)
+            actions = policy.mode() if deterministic else policy.sample(generator)
+        step = envs.step(agent.head.to_env(actions.cpu().numpy()))
+        _check_finite(step.rewards, step.reached)
+        observations = step.observations
+        returns += step.rewards
+        lengths += step.acted
+        for env in np.flatnonzero(step.terminated | step.truncated):
+            if counts[env] < share:
+                capped = not step.terminated[env] and lengths[env] >= step_cap
+                ended = "terminated" if step.terminated[env] else "truncated"
+                finished.append(
+                    EvaluatedEpisode(
+                        float(returns[env]), int(lengths[env]), "capped" if capped else ended
+                    )
+                )
+            counts[env] += 1
+            returns[env], lengths[env] = 0.0, 0
+    return Evaluation(tuple(finished), step_cap)
+
+
+@dataclass(frozen=True)
+class EvaluatedRun:
+    """An evaluation of a checkpoint.
+
+    Attributes:
+        env_steps: at which the checkpoint was taken.
+        selected: it was chosen among several by its return, so another evaluation of it on other
+            seeds is likely to be lower than the one that chose it.
+        deterministic: the mode of the policy was taken.
+    """
+
+    evaluation: Evaluation
+    env_steps: int
+    selected: bool
+    deterministic: bool
+
+
+def evaluate_run(
+    run_dir: str | Path,
+    *,
+    checkpoint: str = "last",
+    overrides: Sequence[str] = (),
+    seed: int | None = None,
+) -> EvaluatedRun:
+    """Evaluate a checkpoint of a run.
+
+    Args:
+        run_dir: the run's folder.
+        checkpoint: `last`, `best`, or the env steps of a step_N checkpoint.
+        overrides: of the config's `eval` block.
+        seed: of the environments; None is the run's.
+
+    Raises:
+        UserError: if there is no such checkpoint, or the environment cannot be made.
+    """
+    file = RunDirectory.open(run_dir).checkpoint(checkpoint)
+    contents = read_checkpoint(file)
+    config = from_mapping(contents["config"], source=str(file), overrides=overrides)
+    torch.set_num_threads(config.torch_threads)
+    agent = TrainingState.restore(contents, config, torch.device("cpu")).agent
+    return EvaluatedRun(
+        evaluate_agent(agent, config, seed=seed),
+        contents["counters"]["env_steps"],
+        checkpoint == "best",
+        config.eval.deterministic,
+    )
+
+
+def evaluate_agent(
+    agent: Agent,
+    config: Config,
+    *,
+    stream: Stream = Stream.EVALUATION_ENVS,
+    seed: int | None = None,
+) -> Evaluation:
+    """Evaluate in fresh environments, on seeds that training never sees.
+
+    Args:
+        agent: its statistics stay as they are.
+        config: its `eval` block says how.
+        stream: of the environments' seeds; evaluations that choose a checkpoint have their own.
+        seed: None is the run's.
+    """
+    seed = config.seed if seed is None else seed
+    n_envs = config.eval_n_envs
+    with make_vector_env(
+        config.env,
+        n_envs=n_envs,
+        backend="sync",
+        autoreset="same_step",
+        step_cap=config.eval.max_episode_steps,
+    ) as envs:
+        return evaluate(
+            agent,
+            envs,
+            episodes=config.eval.episodes,
+            seeds=env_seeds(seed, stream, n_envs),
+            deterministic=config.eval.deterministic,
+            step_cap=config.eval.max_episode_steps,
+            generator=torch_generator(seed, Stream.EVALUATION_ACTIONS, device=agent.device),
+        )
+
+
+def _check_finite(rewards: np.ndarray, reached: np.ndarray) -> None:
+    finite = np.isfinite(rewards) & np.isfinite(reached).all(axis=1)
+    if not finite.all():
+        env = int((~finite).argmax())
+        raise NonFiniteError(
+            f"environment {env} returned a non-finite reward or observation during evaluation"
+        )

@@ -1,0 +1,327 @@
+"""One run: collect, estimate, learn; then log, evaluate, keep; repeat."""
+
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ppo import schedules
+from ppo.checkpoint import TrainingState
+from ppo.collector import Collected, RolloutCollector
+from ppo.compilation import CompileChoice, CompiledStep, choose
+from ppo.config import Config
+from ppo.envs import EnvBatch
+from ppo.errors import EnvironmentFault, NonFiniteError
+from ppo.evaluate import Evaluation, evaluate_agent
+from ppo.gae import bootstrap_weights, compute_gae
+from ppo.interrupts import Interrupted, StopSignals
+from ppo.logger import RunLogger
+from ppo.losses import explained_variance
+from ppo.parameters import learning_rate_vector
+from ppo.plan import Plan
+from ppo.plots import learning_curve
+from ppo.progress import ProgressView
+from ppo.rollout import Rollout, flatten_valid
+from ppo.rundir import RunDirectory
+from ppo.seeding import Stream, env_seeds
+from ppo.storage import write_checkpoint
+from ppo.update import Coefficients, Hyperparameters, StepFunction, UpdateMetrics, make_step, update
+
+# Without any end of an episode, after so many iterations it is likely that none will come.
+ENDLESS_ITERATIONS = 10
+
+
+@dataclass(frozen=True)
+class Session:
+    """What is open while a run trains, and closed when it ends."""
+
+    run: RunDirectory
+    envs: EnvBatch
+    plan: Plan
+    logger: RunLogger
+    view: ProgressView
+    signals: StopSignals
+
+
+class TrainingLoop:
+    """One run from where its state stands to the end of its budget."""
+
+    def __init__(self, config: Config, state: TrainingState, session: Session) -> None:
+        self.config, self.state, self.session = config, state, session
+        self.plan, self.logger, self.view = session.plan, session.logger, session.view
+        self.hyperparameters = Hyperparameters(
+            n_epochs=config.ppo.n_epochs,
+            batch_size=config.ppo.batch_size,
+            clip_range_vf=config.ppo.clip_range_vf,
+            normalize_advantage=config.ppo.normalize_advantage,
+            vf_coef=config.ppo.vf_coef,
+            max_grad_norm=config.ppo.max_grad_norm,
+            target_kl=config.ppo.target_kl,
+        )
+        self.step, self.compile_choice = self._step_function()
+        self.collector = RolloutCollector(
+            session.envs,
+            gamma=config.ppo.gamma,
+            generator=state.actions,
+            env_steps=state.env_steps,
+            verify=config.ppo.check_rollout,
+        )
+        self.metrics: dict[str, float] = {}
+        self.snapshot = state.capture(config)
+        self.started, self.start_steps = time.monotonic(), state.env_steps
+        self.start_iterations = state.iterations
+        self.any_termination = self.warned_endless = False
+
+    def run(self) -> Evaluation:
+        """Iterate to the end of the budget, then evaluate."""
+        self._announce()
+        try:
+            seeds = env_seeds(
+                self.config.seed,
+                Stream.TRAINING_ENVS,
+                self.config.env.n_envs,
+                attempt=self.state.resumes,
+            )
+            with self.session.signals.interruptible():
+                self.collector.reset(seeds)
+            while True:
+                self._evaluate_if_due()
+                if self.state.env_steps >= self.plan.env_steps:
+                    break
+                self._iterate()
+                self._checkpoint_if_due()
+            self._save("last")
+            with self.session.signals.interruptible():
+                evaluation = evaluate_agent(self.state.agent, self.config)
+        except Interrupted as interruption:
+            self._save("last")
+            interruption.run_dir = self.session.run.path
+            interruption.env_steps = self.snapshot["counters"]["env_steps"]
+            raise
+        except EnvironmentFault:
+            self._save("last")
+            raise
+        finally:
+            self.logger.flush()
+            learning_curve(self.session.run.path)
+        return evaluation
+
+    def _iterate(self) -> None:
+        """One iteration of PPO (Schulman et al. 2017, algorithm 1)."""
+        config, state = self.config, self.state
+        coefficients, shown = self._coefficients()
+        budget = self.plan.env_steps - state.env_steps
+        with self.session.signals.interruptible():
+            collected = self.collector.collect(
+                state.agent, config.ppo.n_steps, env_step_budget=budget
+            )
+            rollout = collected.rollout
+            advantages, returns = self._estimate(rollout, config.ppo.gae_lambda)
+            critic = self._critic_metrics(rollout, returns)
+            batch = flatten_valid(rollout, advantages, returns)
+            learned: UpdateMetrics | None = None
+            last = self.collector.env_steps >= self.plan.env_steps
+            if not last or batch.size >= config.ppo.batch_size:
+                state.optimizer, learned = update(
+                    state.agent.networks,
+                    state.optimizer,
+                    batch,
+                    coefficients,
+                    step=self.step,
+                    hyperparameters=self.hyperparameters,
+                    generator=state.permutations,
+                )
+                self._check_finite(learned)
+        self._advance(collected, learned)
+        self.snapshot = state.capture(config)
+        self._log(collected, {**critic, **shown, **_train_metrics(learned)})
+
+    def _estimate(self, rollout: Rollout, gae_lambda: float) -> tuple[Tensor, Tensor]:
+        try:
+            return compute_gae(
+                rollout.learner_rewards,
+                rollout.values,
+                rollout.next_values,
+                rollout.terminated,
+                rollout.truncated,
+                gamma=self.config.ppo.gamma,
+                gae_lambda=gae_lambda,
+            )
+        except ValueError as error:
+            raise NonFiniteError(
+                f"the advantages cannot be estimated at env step {self.collector.env_steps}:"
+                f" {error}; the last checkpoint stands"
+            ) from error
+
+    def _critic_metrics(self, rollout: Rollout, returns: Tensor) -> dict[str, float]:
+        """How well the critic that collected explains what it collected."""
+        valid = rollout.valid
+        _, mc_returns = self._estimate(rollout, 1.0)
+        weights = bootstrap_weights(
+            rollout.terminated, rollout.truncated, gamma=self.config.ppo.gamma
+        )
+        values = rollout.values[valid]
+        return {
+            "train/explained_variance": explained_variance(values, returns[valid]),
+            "train/explained_variance_mc": explained_variance(values, mc_returns[valid]),
+            "train/bootstrap_weight": float(weights[valid].mean()),
+        }
+
+    def _coefficients(self) -> tuple[Coefficients, dict[str, float]]:
+        """What the schedules say for this iteration."""
+        ppo, agent = self.config.ppo, self.state.agent
+
+        def scheduled(initial: float, schedule: str) -> float:
+            if schedule != "linear":
+                return initial
+            return schedules.linear(
+                initial, env_steps=self.state.env_steps, total_timesteps=self.plan.env_steps
+            )
+
+        learning_rate = (
+            self.state.learning_rate
+            if ppo.lr_schedule == "adaptive_kl"
+            else scheduled(ppo.learning_rate, ppo.lr_schedule)
+        )
+        critic_factor = (self.config.critic.learning_rate or ppo.learning_rate) / ppo.learning_rate
+        clip_range = scheduled(ppo.clip_range, ppo.clip_range_schedule)
+        ent_coef = scheduled(ppo.ent_coef, ppo.ent_coef_schedule)
+        rates = learning_rate_vector(
+            agent.networks, actor=learning_rate, critic=learning_rate * critic_factor
+        )
+        coefficients = Coefficients(
+            rates,
+            torch.tensor(clip_range, device=agent.device),
+            torch.tensor(ent_coef, device=agent.device),
+        )
+        return coefficients, {"train/learning_rate": learning_rate, "train/clip_range": clip_range}
+
+    def _check_finite(self, learned: UpdateMetrics) -> None:
+        if not learned.finite:
+            raise NonFiniteError(
+                f"the loss or its gradient is not finite at env step {self.collector.env_steps}"
+                f" (iteration {self.state.iterations + 1}); the step was not taken and the last"
+                " checkpoint stands; a lower ppo.learning_rate or normalize.rewards may help"
+            )
+
+    def _advance(self, collected: Collected, learned: UpdateMetrics | None) -> None:
+        state, adaptive = self.state, self.config.ppo.adaptive_kl
+        state.env_steps = self.collector.env_steps
+        state.iterations += 1
+        state.recent.extend(collected.episodes)
+        if learned is None:
+            return
+        state.n_updates += learned.n_updates
+        if adaptive is not None:
+            state.learning_rate = schedules.adaptive_kl(
+                state.learning_rate,
+                approx_kl=learned.approx_kl,
+                desired_kl=adaptive.desired_kl,
+                minimum=adaptive.min_learning_rate,
+                maximum=adaptive.max_learning_rate,
+            )
+
+    def _log(self, collected: Collected, metrics: Mapping[str, float]) -> None:
+        state, elapsed = self.state, time.monotonic() - self.started
+        self.metrics = {
+            **state.recent.metrics(),
+            **metrics,
+            "train/n_updates": float(state.n_updates),
+            "time/fps": (state.env_steps - self.start_steps) / max(elapsed, 1e-9),
+            "time/time_elapsed": elapsed,
+            "time/iterations": float(state.iterations),
+            "time/total_timesteps": float(state.env_steps),
+        }
+        self.logger.log_episodes([summary.episode for summary in collected.episodes])
+        self.logger.log(self.metrics, env_steps=state.env_steps)
+        self.view.update(self.metrics, state.env_steps)
+        self._warn_endless(collected.rollout)
+
+    def _warn_endless(self, rollout: Rollout) -> None:
+        self.any_termination |= bool(rollout.terminated.any())
+        if self.config.ppo.gamma < 1.0 or self.any_termination or self.warned_endless:
+            return
+        if self.state.recent or self.state.iterations - self.start_iterations >= ENDLESS_ITERATIONS:
+            self.warned_endless = True
+            warnings.warn(
+                "ppo.gamma is 1 and nothing has terminated yet: a return that only a time limit"
+                " ends has no bound, so the critic has nothing to converge to",
+                stacklevel=2,
+            )
+
+    def _evaluate_if_due(self) -> None:
+        state, every = self.state, self.config.eval.every
+        if every == 0 or state.env_steps // every <= state.evaluated_at // every:
+            return
+        with self.session.signals.interruptible():
+            evaluation = evaluate_agent(state.agent, self.config, stream=Stream.SELECTION_ENVS)
+        state.evaluated_at = state.env_steps
+        mean = evaluation.summary()["mean"]
+        improved = state.best_return is None or mean > state.best_return
+        state.best_return = mean if improved else state.best_return
+        self.snapshot = state.capture(self.config)
+        if improved:
+            self._save("best")
+        self.metrics |= evaluation.metrics()
+        self.logger.log(evaluation.metrics(), env_steps=state.env_steps)
+        self.view.update(evaluation.metrics(), state.env_steps)
+
+    def _checkpoint_if_due(self) -> None:
+        every, rollout = self.config.checkpoint.every, self.state.env_steps
+        if every == 0 or rollout // every <= self.state.saved_at // every:
+            return
+        self.state.saved_at = rollout
+        self.snapshot = self.state.capture(self.config)
+        self._save("last")
+        if self.config.checkpoint.keep:
+            self._save(f"step_{rollout}")
+            self.session.run.prune_checkpoints(self.config.checkpoint.keep)
+
+    def _save(self, name: str) -> None:
+        """Write the state at the end of the last iteration."""
+        write_checkpoint(self.session.run.path / "checkpoints" / f"{name}.pt", self.snapshot)
+
+    def _step_function(self) -> tuple[StepFunction, CompileChoice]:
+        networks = self.state.agent.networks
+        done = self.state.env_steps / self.plan.env_steps
+        choice = choose(
+            self.config.compile,
+            gradient_steps=round(self.plan.gradient_steps * (1.0 - done)),
+            device=self.state.agent.device,
+        )
+        eager = make_step(networks, self.hyperparameters)
+        if not choice.compiled:
+            return eager, choice
+        return CompiledStep(eager, batch_size=self.hyperparameters.batch_size), choice
+
+    def _announce(self) -> None:
+        ppo, say = self.config.ppo, self.view.message
+        say(f"run: {self.session.run.path}")
+        say(f"plan: {self.plan.describe(self.config)}")
+        how = "compiled" if self.compile_choice.compiled else "eager"
+        say(f"update: {how} ({self.compile_choice.reason}), on {self.state.agent.device}")
+        if self.state.env_steps:
+            _, shown = self._coefficients()
+            say(
+                f"resumed at env step {self.state.env_steps:,}: learning rate"
+                f" {shown['train/learning_rate']:.3g}, {ppo.lr_schedule}"
+                + (f" to 0 at {self.plan.env_steps:,}" if ppo.lr_schedule == "linear" else "")
+            )
+
+
+def _train_metrics(learned: UpdateMetrics | None) -> dict[str, float]:
+    if learned is None:
+        return {}
+    metrics = {
+        "train/policy_gradient_loss": learned.policy_loss,
+        "train/value_loss": learned.value_loss,
+        "train/entropy_loss": learned.entropy_loss,
+        "train/loss": learned.loss,
+        "train/approx_kl": learned.approx_kl,
+        "train/clip_fraction": learned.clip_fraction,
+        "train/grad_norm": learned.grad_norm,
+    }
+    return metrics if learned.std is None else {**metrics, "train/std": learned.std}

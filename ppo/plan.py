@@ -1,0 +1,55 @@
+"""What a run will do, worked out before it starts."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from ppo.config import Config
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The budget of a run. Exact, except that NEXT_STEP's reset rows bring no env step.
+
+    Attributes:
+        env_steps: at the end of the run: total_timesteps rounded up to a multiple of n_envs.
+        rollout: env steps of a full rollout.
+        iterations: of the whole run, from its beginning.
+        last_rollout: env steps of the last one.
+        learns_from_last: the last rollout fills at least one minibatch.
+        gradient_steps: of the whole run, if no KL stop ends an update early.
+    """
+
+    env_steps: int
+    rollout: int
+    iterations: int
+    last_rollout: int
+    learns_from_last: bool
+    gradient_steps: int
+
+    @classmethod
+    def of(cls, config: Config) -> "Plan":
+        """The plan of a config."""
+        ppo, n_envs = config.ppo, config.env.n_envs
+        rollout = ppo.n_steps * n_envs
+        env_steps = ceil(ppo.total_timesteps / n_envs) * n_envs
+        iterations = ceil(env_steps / rollout)
+        last = env_steps - (iterations - 1) * rollout
+        learns_from_last = last >= ppo.batch_size
+        minibatches = (iterations - 1) * ceil(rollout / ppo.batch_size)
+        minibatches += ceil(last / ppo.batch_size) if learns_from_last else 0
+        return cls(
+            env_steps, rollout, iterations, last, learns_from_last, minibatches * ppo.n_epochs
+        )
+
+    def describe(self, config: Config) -> str:
+        """One line for the user."""
+        about = "about " if config.env.autoreset == "next_step" else ""
+        line = (
+            f"{self.env_steps:,} env steps in {about}{self.iterations:,} iterations of"
+            f" {config.env.n_envs} envs x {config.ppo.n_steps} steps,"
+            f" {about}{self.gradient_steps:,} gradient steps"
+        )
+        if self.last_rollout != self.rollout:
+            line += f"; the last rollout has {self.last_rollout:,} env steps"
+            line += "" if self.learns_from_last else " and is too short to learn from"
+        return line

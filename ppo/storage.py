@@ -1,0 +1,54 @@
+"""Checkpoint files: written atomically, and read without running anything that is in them."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ppo.errors import CheckpointError
+
+FORMAT = 1
+
+
+def write_checkpoint(file: Path, contents: dict[str, Any]) -> None:
+    """Write tensors and plain Python to `file`, whole or not at all.
+
+    Raises:
+        CheckpointError: if the disk refuses; what stood at `file` before is untouched, and nothing
+            half-written is left beside it.
+    """
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as stream:
+            torch.save({"format": FORMAT, **contents}, stream)
+            stream.flush()
+            # Renaming may reach the disk before the data does, unless the data is there already.
+            os.fsync(stream.fileno())
+        temporary.replace(file)
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise CheckpointError(
+            f"{file}: the checkpoint could not be written ({reason}); the one before is untouched"
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_checkpoint(file: Path) -> dict[str, Any]:
+    """The contents of a checkpoint; only tensors and plain Python can be in it.
+
+    Raises:
+        CheckpointError: if there is none, or it cannot be read.
+    """
+    if not file.is_file():
+        raise CheckpointError(f"{file}: there is no checkpoint here; train first, or name a run")
+    try:
+        contents: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise CheckpointError(f"{file}: not a checkpoint that can be read ({reason})") from error
+    if not isinstance(contents, dict) or contents.get("format") != FORMAT:
+        raise CheckpointError(f"{file}: not a checkpoint of this version of the trainer")
+    return contents

@@ -1,0 +1,186 @@
+"""Starting and resuming runs: opens what a run needs, and closes it again whatever happens."""
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ppo.agent import Agent
+from ppo.checkpoint import TrainingState
+from ppo.config import Config, from_mapping
+from ppo.envs import EnvBatch, make_vector_env
+from ppo.errors import UserError
+from ppo.evaluate import Evaluation
+from ppo.interrupts import StopSignals
+from ppo.logger import RunLogger
+from ppo.loop import Session, TrainingLoop
+from ppo.plan import Plan
+from ppo.progress import ProgressView
+from ppo.provenance import provenance, write_provenance
+from ppo.rundir import RunDirectory
+from ppo.storage import read_checkpoint
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A finished run.
+
+    Attributes:
+        run_dir: its folder.
+        agent: as it was at the end.
+        env_steps: done, in all environments together.
+        final_metrics: the scalars of the last iteration, and of the evaluation after it
+            (`eval/...`).
+        evaluation: of the agent at the end, in fresh environments.
+        deterministic: the evaluation took the mode of the policy.
+    """
+
+    run_dir: Path
+    agent: Agent
+    env_steps: int
+    final_metrics: dict[str, float]
+    evaluation: Evaluation
+    deterministic: bool
+
+
+def train(config: Config) -> TrainResult:
+    """Train an agent from scratch, in a new folder under `runs_dir`.
+
+    Raises:
+        UserError: if the run cannot start or go on; the message is one line.
+        Interrupted: after Ctrl-C or SIGTERM, once the run is saved.
+    """
+    run = RunDirectory.create(config)
+    return _run(config, run, contents=None)
+
+
+def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
+    """Go on with a run from its last checkpoint, as if nothing had happened.
+
+    Args:
+        run_dir: the run's folder.
+        overrides: such as `"ppo.total_timesteps=2_000_000"`; what shapes the agent or its task
+            cannot change.
+
+    Raises:
+        UserError: if there is nothing to go on from, or the run is finished.
+        Interrupted: as `train`.
+    """
+    run = RunDirectory.open(run_dir)
+    file = run.checkpoint("last")
+    contents = read_checkpoint(file)
+    before = from_mapping(contents["config"], source=str(file))
+    config = from_mapping(contents["config"], source=str(file), overrides=overrides)
+    _refuse_other_task(before, config)
+    done, total = contents["counters"]["env_steps"], Plan.of(config).env_steps
+    if done >= total:
+        raise UserError(
+            f"{run.path}: finished at {done:,} of {total:,} env steps; extend it with"
+            f" --ppo.total_timesteps {2 * total}"
+        )
+    return _run(config, run, contents=contents)
+
+
+def _refuse_other_task(before: Config, after: Config) -> None:
+    """What shapes the agent, its task or its random streams stays as it was."""
+    fixed = ("seed", "env", "policy", "normalize")
+    for section in fixed:
+        old, new = before.to_mapping()[section], after.to_mapping()[section]
+        pairs = (
+            [(section, old, new)]
+            if not isinstance(old, dict)
+            else [(f"{section}.{key}", old[key], new[key]) for key in old]
+        )
+        for key, was, would_be in pairs:
+            if was != would_be and key != "env.backend":
+                raise UserError(
+                    f"--{key}: a run that goes on keeps its {key} ({was}, not {would_be});"
+                    " start a new run to change it"
+                )
+
+
+def _run(config: Config, run: RunDirectory, contents: dict[str, Any] | None) -> TrainResult:
+    """Open everything, train, and close everything."""
+    torch.set_num_threads(config.torch_threads)
+    plan = Plan.of(config)
+    with ExitStack() as stack:
+        stack.enter_context(run.lock())
+        signals = stack.enter_context(StopSignals())
+        envs = stack.enter_context(make_vector_env(config.env))
+        state = _initial_state(config, envs, contents)
+        if contents is not None:
+            run.write_config(config)
+        write_provenance(run.path, provenance(sys.argv, env_steps=state.env_steps))
+        logger = stack.enter_context(
+            RunLogger(
+                run.path,
+                tensorboard=config.logging.tensorboard,
+                resume_at=None if contents is None else state.env_steps,
+            )
+        )
+        view = stack.enter_context(
+            ProgressView(
+                plan.env_steps,
+                mode=config.logging.progress,
+                start_steps=state.env_steps,
+                title=f"{config.env.id}  seed {config.seed}",
+            )
+        )
+        stack.enter_context(_warnings_to(view))
+        loop = TrainingLoop(config, state, Session(run, envs, plan, logger, view, signals))
+        evaluation = loop.run()
+    return TrainResult(
+        run_dir=run.path,
+        agent=state.agent,
+        env_steps=state.env_steps,
+        final_metrics={**loop.metrics, **evaluation.metrics()},
+        evaluation=evaluation,
+        deterministic=config.eval.deterministic,
+    )
+
+
+def _initial_state(
+    config: Config, envs: EnvBatch, contents: dict[str, Any] | None
+) -> TrainingState:
+    device = _device(config.device)
+    if contents is None:
+        return TrainingState.fresh(
+            config,
+            observation_size=envs.observation_size,
+            action_space=envs.action_space,
+            device=device,
+        )
+    state = TrainingState.restore(contents, config, device)
+    state.resumes += 1
+    return state
+
+
+def _device(setting: str) -> torch.device:
+    """The device that a config names.
+
+    Raises:
+        UserError: if CUDA is asked for and not there.
+    """
+    if setting == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(setting)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device: {setting} is not available on this machine; use cpu or auto")
+    return device
+
+
+@contextmanager
+def _warnings_to(view: ProgressView) -> Iterator[None]:
+    """Show warnings above the live view instead of through it."""
+    with warnings.catch_warnings():
+
+        def show(message: Warning | str, *_: Any, **__: Any) -> None:
+            view.message(str(message), warning=True)
+
+        warnings.showwarning = show
+        yield

@@ -1,0 +1,323 @@
+"""One PPO update: epochs of shuffled minibatches, and the pure function that does one of them.
+
+`minibatch_step` is a function of (parameters, optimiser state, minibatch, coefficients) and of
+nothing else, so that it runs eagerly, or compiled whole, on any device. All parameters are one
+flat vector, which makes the global gradient clip and Adam a handful of operations.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ppo import losses
+from ppo.agent import ActorCritic
+from ppo.distributions import DiagonalGaussian
+from ppo.parameters import ParameterLayout, flatten_parameters, load_parameters, parameter_bounds
+from ppo.rollout import Batch
+
+ADAM_BETAS = (0.9, 0.999)
+ADAM_EPSILON = 1e-5
+KL_TOLERANCE = 1.5
+
+
+class OptimizerState(NamedTuple):
+    """Adam's moments over the flat parameter vector, [P] each, and the gradient steps taken."""
+
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    step: Tensor
+
+    @classmethod
+    def zeros(cls, networks: nn.Module) -> "OptimizerState":
+        """No step taken yet."""
+        flat = flatten_parameters(networks)
+        return cls(torch.zeros_like(flat), torch.zeros_like(flat), flat.new_zeros(()))
+
+
+class Coefficients(NamedTuple):
+    """What may change from one iteration to the next: tensors, so that nothing recompiles.
+
+    Attributes:
+        learning_rates: of every parameter, [P].
+        clip_range: of the policy's ratio, [].
+        ent_coef: of the entropy bonus, [].
+    """
+
+    learning_rates: Tensor
+    clip_range: Tensor
+    ent_coef: Tensor
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What stays the same for the whole run."""
+
+    n_epochs: int
+    batch_size: int
+    clip_range_vf: float | None
+    normalize_advantage: Literal["minibatch", "rollout", "none"]
+    vf_coef: float
+    max_grad_norm: float
+    target_kl: float | None
+
+
+class StepMetrics(NamedTuple):
+    """Diagnostics of one gradient step, [] each.
+
+    Attributes:
+        evaluated: the update had not been stopped before this minibatch (bool).
+        applied: its gradient step was taken (bool).
+    """
+
+    policy_loss: Tensor
+    value_loss: Tensor
+    entropy_loss: Tensor
+    loss: Tensor
+    approx_kl: Tensor
+    clip_fraction: Tensor
+    grad_norm: Tensor
+    evaluated: Tensor
+    applied: Tensor
+
+
+class Learner(NamedTuple):
+    """What a gradient step changes."""
+
+    parameters: Tensor
+    optimizer: OptimizerState
+    active: Tensor
+
+
+class Losses(NamedTuple):
+    """The terms of the objective and their diagnostics, [] each."""
+
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    approx_kl: Tensor
+    clip_fraction: Tensor
+
+
+StepFunction = Callable[[Learner, Batch, Coefficients], tuple[Learner, StepMetrics]]
+
+
+def compute_losses(
+    networks: Callable[[Tensor], tuple[Any, Tensor]],
+    minibatch: Batch,
+    coefficients: Coefficients,
+    hyperparameters: Hyperparameters,
+) -> tuple[Tensor, Losses]:
+    """The objective that a gradient step minimises, and its terms.
+
+        loss = policy_loss + ent_coef * entropy_loss + vf_coef * value_loss
+
+    Reference: Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9.
+    """
+    policy, values = networks(minibatch.observations)
+    logratio = policy.log_prob(minibatch.actions) - minibatch.log_probs
+    ratio = logratio.exp()
+    advantages = minibatch.advantages
+    if hyperparameters.normalize_advantage == "minibatch":
+        advantages = losses.normalize_advantages(advantages)
+    policy_loss = losses.clipped_policy_loss(ratio, advantages, clip_range=coefficients.clip_range)
+    value_loss = losses.value_loss(
+        values,
+        minibatch.returns,
+        old_values=minibatch.values,
+        clip_range_vf=hyperparameters.clip_range_vf,
+    )
+    entropy_loss = -policy.entropy().mean()
+    loss = policy_loss + coefficients.ent_coef * entropy_loss + hyperparameters.vf_coef * value_loss
+    terms = Losses(
+        policy=policy_loss.detach(),
+        value=value_loss.detach(),
+        entropy=entropy_loss.detach(),
+        approx_kl=losses.approx_kl(logratio.detach()),
+        clip_fraction=losses.clip_fraction(ratio.detach(), clip_range=coefficients.clip_range),
+    )
+    return loss, terms
+
+
+def make_step(networks: ActorCritic, hyperparameters: Hyperparameters) -> StepFunction:
+    """The pure minibatch step for networks of this architecture; their own weights are not read."""
+    layout = ParameterLayout.of(networks)
+    low, high = parameter_bounds(networks)
+
+    def objective(
+        parameters: Tensor, minibatch: Batch, coefficients: Coefficients
+    ) -> tuple[Tensor, Losses]:
+        named = layout.unflatten(parameters)
+        return compute_losses(
+            lambda observations: torch.func.functional_call(networks, named, (observations,)),
+            minibatch,
+            coefficients,
+            hyperparameters,
+        )
+
+    def minibatch_step(
+        learner: Learner, minibatch: Batch, coefficients: Coefficients
+    ) -> tuple[Learner, StepMetrics]:
+        gradient, loss, terms = _gradient(objective, learner.parameters, minibatch, coefficients)
+        with torch.no_grad():
+            grad_norm = torch.linalg.vector_norm(gradient)
+            clipped = gradient * (hyperparameters.max_grad_norm / (grad_norm + 1e-6)).clamp(max=1.0)
+            parameters, optimizer = adam(
+                learner.parameters, clipped, learner.optimizer, coefficients.learning_rates
+            )
+            # Projected, not only clamped in the forward pass: a bound must be a place that the
+            # gradient can leave again.
+            parameters = torch.clamp(parameters, low, high)
+            applied = learner.active & torch.isfinite(loss) & torch.isfinite(grad_norm)
+            if hyperparameters.target_kl is not None:
+                applied = applied & (terms.approx_kl <= KL_TOLERANCE * hyperparameters.target_kl)
+            changed = Learner(
+                torch.where(applied, parameters, learner.parameters),
+                OptimizerState(
+                    *(
+                        torch.where(applied, new, old)
+                        for new, old in zip(optimizer, learner.optimizer, strict=True)
+                    )
+                ),
+                applied,
+            )
+        metrics = StepMetrics(
+            terms.policy,
+            terms.value,
+            terms.entropy,
+            loss,
+            terms.approx_kl,
+            terms.clip_fraction,
+            grad_norm,
+            learner.active,
+            applied,
+        )
+        return changed, metrics
+
+    return minibatch_step
+
+
+def adam(
+    parameters: Tensor, gradient: Tensor, state: OptimizerState, learning_rates: Tensor
+) -> tuple[Tensor, OptimizerState]:
+    """One step of Adam over flat vectors [P] (Kingma and Ba 2014, arXiv:1412.6980, alg. 1)."""
+    beta1, beta2 = ADAM_BETAS
+    step = state.step + 1.0
+    exp_avg = torch.lerp(state.exp_avg, gradient, 1.0 - beta1)
+    exp_avg_sq = torch.lerp(state.exp_avg_sq, gradient.square(), 1.0 - beta2)
+    mean = exp_avg / (1.0 - beta1**step)
+    deviation = (exp_avg_sq / (1.0 - beta2**step)).sqrt() + ADAM_EPSILON
+    return parameters - learning_rates * mean / deviation, OptimizerState(exp_avg, exp_avg_sq, step)
+
+
+def _gradient(
+    objective: Callable[[Tensor, Batch, Coefficients], tuple[Tensor, Losses]],
+    parameters: Tensor,
+    minibatch: Batch,
+    coefficients: Coefficients,
+) -> tuple[Tensor, Tensor, Losses]:
+    """(gradient [P], loss [], terms) of the objective with respect to the parameters."""
+    if torch.compiler.is_compiling():
+        # The compiler traces function transforms; eagerly, these cost more than the maths.
+        gradient, (loss, terms) = torch.func.grad_and_value(objective, has_aux=True)(
+            parameters, minibatch, coefficients
+        )
+        return gradient, loss, terms
+    leaf = parameters.detach().requires_grad_()
+    with torch.enable_grad():
+        loss, terms = objective(leaf, minibatch, coefficients)
+        (gradient,) = torch.autograd.grad(loss, leaf)
+    return gradient, loss.detach(), terms
+
+
+@dataclass(frozen=True)
+class UpdateMetrics:
+    """Diagnostics of one update: means over the minibatches that were evaluated.
+
+    Attributes:
+        approx_kl: mean over the last epoch that was begun, as SB3 logs it.
+        n_updates: gradient steps taken.
+        stopped_early: the KL divergence ended the update.
+        finite: no loss or gradient was NaN or infinite; if False, the step was not taken.
+    """
+
+    policy_loss: float
+    value_loss: float
+    entropy_loss: float
+    loss: float
+    approx_kl: float
+    clip_fraction: float
+    grad_norm: float
+    std: float | None
+    n_updates: int
+    stopped_early: bool
+    finite: bool
+
+
+def update(
+    networks: ActorCritic,
+    optimizer: OptimizerState,
+    batch: Batch,
+    coefficients: Coefficients,
+    *,
+    step: StepFunction,
+    hyperparameters: Hyperparameters,
+    generator: torch.Generator,
+) -> tuple[OptimizerState, UpdateMetrics]:
+    """Epochs of shuffled minibatches over the valid rows; changes the networks.
+
+    Every row is visited once an epoch, in a fresh order. A KL stop ends all epochs, before the
+    step that would have gone too far.
+    """
+    if hyperparameters.normalize_advantage == "rollout":
+        batch = batch._replace(advantages=losses.normalize_advantages(batch.advantages))
+    device = batch.log_probs.device
+    active = torch.ones((), dtype=torch.bool, device=device)
+    learner = Learner(flatten_parameters(networks), optimizer, active)
+    epochs: list[list[StepMetrics]] = []
+    for _ in range(hyperparameters.n_epochs):
+        order = torch.randperm(batch.size, generator=generator).to(device)
+        epochs.append([])
+        for minibatch in batch.rows(order).minibatches(hyperparameters.batch_size):
+            learner, metrics = step(learner, minibatch, coefficients)
+            epochs[-1].append(metrics)
+        if not bool(learner.active):  # the one point of an epoch where the host waits
+            break
+    load_parameters(networks, learner.parameters)
+    return learner.optimizer, _summarise(epochs, networks, batch)
+
+
+def _summarise(
+    epochs: list[list[StepMetrics]], networks: ActorCritic, batch: Batch
+) -> UpdateMetrics:
+    flat = list(chain.from_iterable(epochs))
+    steps = StepMetrics(*(torch.stack(column) for column in zip(*flat, strict=True)))
+    seen = steps.evaluated
+    last_epoch = seen.clone()
+    last_epoch[: len(seen) - len(epochs[-1])] = False
+    evaluated = torch.stack(steps[:-2])[:, seen]  # [diagnostics, minibatches evaluated]
+    policy, value, entropy, loss, _, clipped, grad_norm = evaluated.mean(dim=1).tolist()
+    finite = bool(torch.isfinite(evaluated).all())
+    return UpdateMetrics(
+        policy_loss=policy,
+        value_loss=value,
+        entropy_loss=entropy,
+        loss=loss,
+        approx_kl=float(steps.approx_kl[last_epoch].mean()),
+        clip_fraction=clipped,
+        grad_norm=grad_norm,
+        std=_mean_std(networks, batch),
+        n_updates=int(steps.applied.sum()),
+        stopped_early=finite and not bool(steps.applied.all()),
+        finite=finite,
+    )
+
+
+def _mean_std(networks: ActorCritic, batch: Batch) -> float | None:
+    """Mean standard deviation of the policy after the update; None where it has none."""
+    with torch.no_grad():
+        policy = networks.policy(batch.observations[:1])
+    return float(policy.log_std.exp().mean()) if isinstance(policy, DiagonalGaussian) else None
