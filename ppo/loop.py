@@ -22,7 +22,6 @@ from ppo.logger import RunLogger
 from ppo.losses import explained_variance
 from ppo.parameters import learning_rate_vector
 from ppo.plan import Plan
-from ppo.plots import learning_curve
 from ppo.progress import ProgressView
 from ppo.rollout import Rollout, flatten_valid
 from ppo.rundir import RunDirectory
@@ -106,7 +105,7 @@ class TrainingLoop:
             raise
         finally:
             self.logger.flush()
-            learning_curve(self.session.run.path)
+            self._draw()
         return evaluation
 
     def _iterate(self) -> None:
@@ -276,9 +275,19 @@ class TrainingLoop:
         self.state.saved_at = rollout
         self.snapshot = self.state.capture(self.config)
         self._save("last")
+        self.logger.flush()
         if self.config.checkpoint.keep:
             self._save(f"step_{rollout}")
             self.session.run.prune_checkpoints(self.config.checkpoint.keep)
+
+    def _draw(self) -> None:
+        # Drawing needs matplotlib, which would cost every start a second.
+        from ppo.plots import learning_curve
+
+        try:
+            learning_curve(self.session.run.path)
+        except OSError as error:
+            self.view.message(f"the learning curve was not drawn: {error}", warning=True)
 
     def _save(self, name: str) -> None:
         """Write the state at the end of the last iteration."""

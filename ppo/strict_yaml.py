@@ -46,7 +46,7 @@ _TEXT_TAG = "tag:yaml.org,2002:str"
 _MAX_DEPTH = 32
 
 
-class YamlFault(Exception):  # noqa: N818 - a fault of the text, reported as a ConfigError
+class YamlFault(Exception):
     """What is wrong with a YAML text, and where.
 
     Args:

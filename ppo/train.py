@@ -1,5 +1,6 @@
 """Starting and resuming runs: opens what a run needs, and closes it again whatever happens."""
 
+import math
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -34,7 +35,7 @@ class TrainResult:
         run_dir: its folder.
         agent: as it was at the end.
         env_steps: done, in all environments together.
-        final_metrics: the scalars of the last iteration, and of the evaluation after it
+        final_metrics: the finite scalars of the last iteration, and of the evaluation after it
             (`eval/...`).
         evaluation: of the agent at the end, in fresh environments.
         deterministic: the evaluation took the mode of the policy.
@@ -138,7 +139,11 @@ def _run(config: Config, run: RunDirectory, contents: dict[str, Any] | None) -> 
         run_dir=run.path,
         agent=state.agent,
         env_steps=state.env_steps,
-        final_metrics={**loop.metrics, **evaluation.metrics()},
+        final_metrics={
+            tag: value
+            for tag, value in {**loop.metrics, **evaluation.metrics()}.items()
+            if math.isfinite(value)
+        },
         evaluation=evaluation,
         deterministic=config.eval.deterministic,
     )

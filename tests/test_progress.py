@@ -41,6 +41,13 @@ METRICS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def an_ordinary_terminal(monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
 class Stream(io.TextIOWrapper):
     """A text stream in memory that may say that it is a terminal."""
 
@@ -241,8 +248,7 @@ def test_the_rate_counts_only_this_process():
 
 
 @pytest.mark.parametrize(("terminal", "live"), [(True, True), (False, False)])
-def test_auto_is_live_only_on_a_terminal(monkeypatch, terminal, live):
-    monkeypatch.setenv("TERM", "xterm-256color")
+def test_auto_is_live_only_on_a_terminal(terminal, live):
     stream = Stream(terminal=terminal)
     with view(stream, mode="auto") as progress:
         progress.update(METRICS, 500)
@@ -258,8 +264,7 @@ def test_auto_is_plain_on_a_dumb_terminal(monkeypatch):
     assert "\x1b" not in stream.text
 
 
-def test_live_draws_seldom_and_ends_on_the_last_state_with_the_cursor_back(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
+def test_live_draws_seldom_and_ends_on_the_last_state_with_the_cursor_back():
     stream, clock = Stream(terminal=True), Clock()
     with view(stream, mode="live", clock=clock) as progress:
         for step in range(1, 1001):
@@ -270,8 +275,7 @@ def test_live_draws_seldom_and_ends_on_the_last_state_with_the_cursor_back(monke
     assert stream.text.rstrip().endswith("\x1b[?25h")
 
 
-def test_messages_stand_above_the_live_part(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm-256color")
+def test_messages_stand_above_the_live_part():
     stream = Stream(terminal=True)
     with view(stream, mode="live") as progress:
         progress.update(METRICS, 500)

@@ -15,7 +15,6 @@ from ppo.envs.spaces import check_action_space, observation_form
 from ppo.envs.wrappers import Observation, RemainingTime, TaskView
 from ppo.errors import ConfigError, UserError
 
-_OWN_KEYS = ("id", "max_episode_steps", "disable_env_checker")
 _NO_LIMIT = -1  # Gymnasium's way to leave its TimeLimit out
 
 
@@ -102,9 +101,6 @@ def _make(
     settings: EnvConfig, spec: EnvSpec, *, limit: int | None, mode: str | None
 ) -> gymnasium.Env[Any, Any]:
     kwargs = copy.deepcopy(settings.kwargs)
-    for key in _OWN_KEYS:
-        if key in kwargs:
-            raise ConfigError(f"env.kwargs.{key}: set env.{key} instead")
     if mode is not None:
         kwargs["render_mode"] = mode
     try:
