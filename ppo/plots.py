@@ -234,7 +234,9 @@ def _scatter_with_mean(axis: Axes, points: Series, colour: str) -> None:
     )
     mean = running_mean(points.y, _WINDOW)
     label = f"mean of {_recent(len(points))}: {mean[-1]:,.5g}"
-    axis.plot(points.x, mean, color=colour, linewidth=2, label=label, zorder=3)
+    # Several episodes may end at one env step: the line goes through the last of them.
+    last = np.append(points.x[1:] != points.x[:-1], True)
+    axis.plot(points.x[last], mean[last], color=colour, linewidth=2, label=label, zorder=3)
 
 
 def _recent(count: int) -> str:

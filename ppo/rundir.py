@@ -1,6 +1,7 @@
 """A run's folder: made once, never shared."""
 
 import fcntl
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from ppo.appendfile import replace_file, writing
 from ppo.config import Config
 from ppo.errors import CheckpointError, UserError
 
@@ -71,7 +73,8 @@ class RunDirectory:
 
     def write_config(self, config: Config) -> None:
         """Write the resolved config."""
-        self.config_file.write_text(config.to_yaml(), encoding="utf-8")
+        with writing(self.config_file):
+            replace_file(self.config_file, config.to_yaml().encode())
 
     def checkpoint(self, which: str = "last") -> Path:
         """The file of `last`, `best`, or the env steps of a step_N checkpoint.
@@ -102,11 +105,14 @@ class RunDirectory:
         Raises:
             UserError: if another process is training this run.
         """
-        with self.config_file.open("rb") as stream:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
             try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
                     f"{self.path}: another process is training this run; wait for it or stop it"
                 ) from None
             yield
+        finally:
+            os.close(descriptor)

@@ -56,8 +56,7 @@ def train(config: Config) -> TrainResult:
         UserError: if the run cannot start or go on; the message is one line.
         Interrupted: after Ctrl-C or SIGTERM, once the run is saved.
     """
-    run = RunDirectory.create(config)
-    return _run(config, run, contents=None)
+    return _run(config)
 
 
 def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
@@ -73,18 +72,19 @@ def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
         Interrupted: as `train`.
     """
     run = RunDirectory.open(run_dir)
-    file = run.checkpoint("last")
-    contents = read_checkpoint(file)
-    before = from_mapping(contents["config"], source=str(file))
-    config = from_mapping(contents["config"], source=str(file), overrides=overrides)
-    _refuse_other_task(before, config)
-    done, total = contents["counters"]["env_steps"], Plan.of(config).env_steps
-    if done >= total:
-        raise UserError(
-            f"{run.path}: finished at {done:,} of {total:,} env steps; extend it with"
-            f" --ppo.total_timesteps {2 * total}"
-        )
-    return _run(config, run, contents=contents)
+    with run.lock():
+        file = run.checkpoint("last")
+        contents = read_checkpoint(file)
+        before = from_mapping(contents["config"], source=str(file))
+        config = from_mapping(contents["config"], source=str(file), overrides=overrides)
+        _refuse_other_task(before, config)
+        done, total = contents["counters"]["env_steps"], Plan.of(config).env_steps
+        if done >= total:
+            raise UserError(
+                f"{run.path}: finished at {done:,} of {total:,} env steps; extend it with"
+                f" --ppo.total_timesteps {2 * total}"
+            )
+        return _run(config, run, contents)
 
 
 def _refuse_other_task(before: Config, after: Config) -> None:
@@ -105,16 +105,27 @@ def _refuse_other_task(before: Config, after: Config) -> None:
                 )
 
 
-def _run(config: Config, run: RunDirectory, contents: dict[str, Any] | None) -> TrainResult:
-    """Open everything, train, and close everything."""
+def _run(
+    config: Config, run: RunDirectory | None = None, contents: dict[str, Any] | None = None
+) -> TrainResult:
+    """Open everything, train, and close everything.
+
+    Args:
+        config: of the run.
+        run: the folder to go on in, which the caller holds; None makes a new one, once nothing
+            that the user wrote can fail any more.
+        contents: the checkpoint to go on from.
+    """
     torch.set_num_threads(config.torch_threads)
     plan = Plan.of(config)
     with ExitStack() as stack:
-        stack.enter_context(run.lock())
         signals = stack.enter_context(StopSignals())
         envs = stack.enter_context(make_vector_env(config.env))
         state = _initial_state(config, envs, contents)
-        if contents is not None:
+        if run is None:
+            run = RunDirectory.create(config)
+            stack.enter_context(run.lock())
+        else:
             run.write_config(config)
         write_provenance(run.path, provenance(sys.argv, env_steps=state.env_steps))
         logger = stack.enter_context(

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 import torch
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -78,6 +79,9 @@ class Trajectories:
         """With `change` applied to every tensor."""
         return Trajectories(*(change(f) for f in (*self.inputs, self.cut)))
 
+
+# A busy machine makes drawing slow; that says nothing about the code.
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 ROW_ENDS = ("goes on", "goes on", "goes on", "terminated", "truncated", "both", "cut")
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppo.gae import bootstrap_weights, compute_gae, td_residuals
-from tests.oracles import mixture_advantages, random_trajectories, trajectories
+from tests.oracles import mixture_advantages, random_trajectories, trajectories, unhurried
 
 DATA = json.loads((Path(__file__).parent / "data" / "gae_cases.json").read_text())
 CASES = {case["name"]: case for case in DATA["cases"]}
@@ -112,7 +112,7 @@ def test_last_row_is_cut_whether_told_or_not():
 
 
 @given(trajectories(), unit, unit)
-@settings(deadline=None, max_examples=200)
+@settings(unhurried, max_examples=200)
 def test_equals_the_mixture_of_k_step_estimates(rows, gamma, gae_lambda):
     advantages, returns = compute_gae(
         *rows.inputs, gamma=gamma, gae_lambda=gae_lambda, cut=rows.cut
@@ -139,7 +139,7 @@ def test_equals_the_mixture_in_float32_on_a_long_rollout():
 
 
 @given(trajectories(), unit, unit, st.integers(0, 2**31))
-@settings(deadline=None, max_examples=150)
+@settings(unhurried, max_examples=150)
 def test_value_error_travels_along_the_path_as_predicted(rows, gamma, gae_lambda, seed):
     """Two value functions on the same path: the advantages differ by a sum of value errors.
 
@@ -185,7 +185,7 @@ def test_value_error_travels_along_the_path_as_predicted(rows, gamma, gae_lambda
 
 
 @given(trajectories(), unit)
-@settings(deadline=None)
+@unhurried
 def test_lambda_zero_is_the_residual(rows, gamma):
     advantages, returns = compute_gae(*rows.inputs, gamma=gamma, gae_lambda=0.0, cut=rows.cut)
     residuals = td_residuals(*rows.inputs[:4], gamma=gamma)
@@ -196,7 +196,7 @@ def test_lambda_zero_is_the_residual(rows, gamma):
 
 
 @given(trajectories(), unit)
-@settings(deadline=None)
+@unhurried
 def test_lambda_one_is_the_discounted_rewards_and_the_value_at_the_end(rows, gamma):
     _, returns = compute_gae(*rows.inputs, gamma=gamma, gae_lambda=1.0, cut=rows.cut)
     for n, env in enumerate(rows.columns):
@@ -227,7 +227,7 @@ def test_residuals_of_a_truncated_row_keep_the_bootstrap():
 
 
 @given(trajectories(max_envs=9), unit, unit, st.randoms(use_true_random=False))
-@settings(deadline=None)
+@unhurried
 def test_permuting_environments_permutes_the_result(rows, gamma, gae_lambda, random):
     order = list(range(rows.rewards.shape[1]))
     random.shuffle(order)
@@ -300,7 +300,7 @@ def test_what_comes_after_an_open_row_does_change_it():
 
 
 @given(trajectories(), unit, unit, st.floats(-1e6, 1e6))
-@settings(deadline=None)
+@unhurried
 def test_a_terminated_row_ignores_the_state_it_reached(rows, gamma, gae_lambda, value):
     poisoned = torch.where(rows.terminated, torch.full_like(rows.values, value), rows.next_values)
     straight = compute_gae(*rows.inputs, gamma=gamma, gae_lambda=gae_lambda, cut=rows.cut)
@@ -505,7 +505,7 @@ def test_large_numbers_that_do_not_overflow_are_taken():
 
 
 @given(trajectories(), unit)
-@settings(deadline=None)
+@unhurried
 def test_bootstrap_weights_by_counting_steps(rows, gamma):
     weights = bootstrap_weights(rows.terminated, rows.truncated, gamma=gamma, cut=rows.cut)
     assert weights.dtype == torch.float64
@@ -517,7 +517,7 @@ def test_bootstrap_weights_by_counting_steps(rows, gamma):
 
 
 @given(trajectories(cuts=False), unit)
-@settings(deadline=None)
+@unhurried
 def test_bootstrap_weights_are_how_returns_answer_to_values_at_the_ends(rows, gamma):
     """Adding 1 to the value of every state reached at an end adds the weight to the return."""
     ends = rows.terminated | rows.truncated
@@ -530,6 +530,21 @@ def test_bootstrap_weights_are_how_returns_answer_to_values_at_the_ends(rows, ga
     answer = returns(rows.next_values + ends.double()) - returns(rows.next_values)
     weights = bootstrap_weights(rows.terminated, rows.truncated, gamma=gamma)
     torch.testing.assert_close(weights, answer, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("terminated", "truncated", "message"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2, 3).bool(), "terminated must be a bool tensor"),
+        (torch.zeros(2, 3).bool(), torch.zeros(2, 3), "truncated must be a bool tensor"),
+        (torch.zeros(2, 3).bool(), torch.zeros(3, 2).bool(), "truncated has shape"),
+        (torch.zeros(2, 3).bool(), torch.zeros(2, 1).bool(), "truncated has shape"),
+        (torch.zeros(0, 3).bool(), torch.zeros(0, 3).bool(), r"\[T, N\] with T, N >= 1"),
+    ],
+)
+def test_bootstrap_weights_refuse_what_the_estimator_refuses(terminated, truncated, message):
+    with pytest.raises(ValueError, match=message):
+        bootstrap_weights(terminated, truncated, gamma=0.9)
 
 
 def test_bootstrap_weights_by_hand():

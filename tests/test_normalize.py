@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ppo.normalize import ObservationNormalizer, RewardNormalizer, RunningMoments
+from tests.oracles import unhurried
 
 
 def moments_of(*batches, size=1):
@@ -23,7 +24,7 @@ def fixed(mean, variance, count=10):
 
 
 @given(st.lists(st.lists(st.floats(-1e4, 1e4), max_size=8), min_size=1, max_size=8))
-@settings(deadline=None)
+@unhurried
 def test_batches_add_up_to_the_whole(batches):
     moments = moments_of(*batches)
     rows = np.concatenate([np.asarray(batch, float) for batch in batches])

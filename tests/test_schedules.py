@@ -23,9 +23,7 @@ def test_linear_never_passes_its_end(env_steps):
 
 
 def adapted(kl, learning_rate=3e-4):
-    return adaptive_kl(
-        learning_rate, approx_kl=kl, desired_kl=0.01, minimum=1e-5, maximum=1e-2
-    )
+    return adaptive_kl(learning_rate, approx_kl=kl, desired_kl=0.01, minimum=1e-5, maximum=1e-2)
 
 
 @pytest.mark.parametrize(
