@@ -158,7 +158,7 @@ class Agent:
         raw = np.asarray(observations)
         size = self.observation_size
         batched = raw.size != size or (raw.ndim > 1 and raw.shape[0] == 1)
-        if raw.size == 0 or raw.size != (raw.shape[0] if batched else 1) * size:
+        if raw.size == 0 or raw.size != (len(raw) if batched and raw.ndim else 1) * size:
             raise ValueError(
                 f"this agent takes observations of {size} numbers, one or a batch of them;"
                 f" got shape {list(raw.shape)}"
@@ -250,10 +250,13 @@ def _head_state(head: Head) -> dict[str, Any]:
         "sizes": list(head.sizes),
         "start": torch.from_numpy(head.start.copy()),
         "shape": list(head.shape),
+        "dtype": head.dtype,
     }
 
 
 def _head_from_state(state: dict[str, Any]) -> Head:
     if state["kind"] == "gaussian":
         return GaussianHead(state["low"].numpy(), state["high"].numpy(), state["dtype"])
-    return CategoricalHead(tuple(state["sizes"]), state["start"].numpy(), tuple(state["shape"]))
+    return CategoricalHead(
+        tuple(state["sizes"]), state["start"].numpy(), tuple(state["shape"]), state["dtype"]
+    )

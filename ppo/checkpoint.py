@@ -121,6 +121,7 @@ class TrainingState:
             state.recent.load_state(contents["recent_episodes"])
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
             raise CheckpointError(
-                f"the checkpoint does not fit this version of the trainer ({error})"
+                "the checkpoint does not fit this version of the trainer"
+                f" ({' '.join(str(error).split())})"
             ) from error
         return state

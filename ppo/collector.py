@@ -45,7 +45,8 @@ class _Columns:
         the last vector step, reached a state that the network never acted in: `arrivals` has it.
         """
         reached = np.empty((len(self.observations), *self.observations[0].shape), np.float32)
-        reached[:-1] = self.observations[1:]
+        for t, seen in enumerate(self.observations[1:]):  # none, where one vector step is all
+            reached[t] = seen
         for t, arrived in self.arrivals.items():
             closes = self.terminated[t] | self.truncated[t]
             if t == len(self.observations) - 1:
@@ -91,6 +92,7 @@ class RolloutCollector:
         """Start every environment; seeds are given here and never again."""
         self._observations = self.envs.reset(seeds)
         self._acting = np.ones(self.envs.n_envs, dtype=np.bool_)
+        self._accumulators = EpisodeAccumulators.of_size(self.envs.n_envs)
         self._check_finite("observation", self._observations)
 
     def collect(self, agent: Agent, n_steps: int, *, env_step_budget: int) -> Collected:

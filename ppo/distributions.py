@@ -34,6 +34,8 @@ class DiagonalGaussian:
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Log-density of actions [B, A], summed over the action's dimensions: [B]."""
+        if actions.shape != self.mean.shape:
+            raise ValueError(f"actions are {list(actions.shape)}, means {list(self.mean.shape)}")
         z = (actions - self.mean) * torch.exp(-self.log_std)
         return (-0.5 * (z * z + _LOG_2PI) - self.log_std).sum(-1)
 
@@ -60,6 +62,11 @@ class MultiCategorical:
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Log-probability of actions [B, K], summed over the K choices: [B]."""
+        if actions.shape != (self.logits.shape[0], len(self.sizes)):
+            raise ValueError(
+                f"actions are {list(actions.shape)} for {len(self.sizes)} choices over logits"
+                f" {list(self.logits.shape)}"
+            )
         chosen = [
             log_p.gather(-1, actions[:, k : k + 1]).squeeze(-1)
             for k, log_p in enumerate(self._log_probs())
@@ -116,7 +123,7 @@ class GaussianHead:
         clipped: NDArray[Any] = np.clip(actions.reshape(shape), self.low, self.high)
         if np.issubdtype(np.dtype(self.dtype), np.integer):
             clipped = np.rint(clipped)
-        return clipped.astype(self.dtype)
+        return np.asarray(clipped, dtype=self.dtype)
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,7 @@ class CategoricalHead:
     sizes: tuple[int, ...]
     start: NDArray[np.int64]
     shape: tuple[int, ...]
+    dtype: str = "int64"
 
     @property
     def n_outputs(self) -> int:
@@ -143,7 +151,8 @@ class CategoricalHead:
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """[..., K] counted from zero -> [..., *shape] as the space counts."""
-        return (actions + self.start).reshape(actions.shape[:-1] + self.shape)
+        counted = (actions + self.start).reshape(actions.shape[:-1] + self.shape)
+        return np.asarray(counted, dtype=self.dtype)
 
 
 Head = GaussianHead | CategoricalHead
@@ -162,12 +171,12 @@ def make_head(space: spaces.Space[Any]) -> Head:
             dtype=str(space.dtype),
         )
     if isinstance(space, spaces.Discrete):
-        return CategoricalHead((int(space.n),), np.array([space.start], dtype=np.int64), ())
+        start = np.array([space.start], dtype=np.int64)
+        return CategoricalHead((int(space.n),), start, (), str(space.dtype))
     if isinstance(space, spaces.MultiDiscrete):
         sizes = tuple(int(n) for n in space.nvec.reshape(-1))
-        return CategoricalHead(
-            sizes, np.asarray(space.start, dtype=np.int64).reshape(-1), space.nvec.shape
-        )
+        start = np.asarray(space.start, dtype=np.int64).reshape(-1)
+        return CategoricalHead(sizes, start, space.nvec.shape, str(space.dtype))
     raise UserError(
         f"action space {space} is not supported: PPO here acts in Box, Discrete and MultiDiscrete"
         " spaces; wrap the environment so that its actions are one of these"

@@ -122,6 +122,9 @@ def bootstrap_weights(
         ValueError: as `compute_gae`.
     """
     _check_unit_interval("gamma", gamma)
+    flags = {"terminated": terminated, "truncated": truncated}
+    _check_flags(terminated, **(flags if cut is None else {**flags, "cut": cut}))
+    _check_time_major("terminated", terminated)
     zeros = torch.zeros(terminated.shape, dtype=torch.float64, device=terminated.device)
     closes = (terminated | truncated if cut is None else terminated | truncated | cut).clone()
     closes[-1] = True
@@ -163,26 +166,30 @@ def _check_numbers(**tensors: Tensor) -> None:
             raise ValueError(f"{name} must be float32 or float64, not {tensor.dtype}")
         if tensor.dtype != rewards.dtype:
             raise ValueError(f"{name} is {tensor.dtype}, but rewards are {rewards.dtype}")
-        if tensor.ndim != 2 or tensor.numel() == 0:
-            raise ValueError(f"{name} must be [T, N] with T, N >= 1, not {list(tensor.shape)}")
+        _check_time_major(name, tensor)
         _check_shape(name, tensor, rewards)
         if not bool(torch.isfinite(tensor).all()):
             row, env = (~torch.isfinite(tensor)).nonzero()[0].tolist()
-            number = float(tensor[row, env])
+            number = float(tensor[row, env].detach())
             raise ValueError(f"{name} must be finite, but is {number} at row {row}, env {env}")
 
 
-def _check_flags(rewards: Tensor, **flags: Tensor) -> None:
+def _check_time_major(name: str, tensor: Tensor) -> None:
+    if tensor.ndim != 2 or tensor.numel() == 0:
+        raise ValueError(f"{name} must be [T, N] with T, N >= 1, not {list(tensor.shape)}")
+
+
+def _check_flags(like: Tensor, **flags: Tensor) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, Tensor) or flag.dtype != torch.bool:
             kind = flag.dtype if isinstance(flag, Tensor) else type(flag).__name__
             raise ValueError(f"{name} must be a bool tensor, not {kind}")
-        _check_shape(name, flag, rewards)
+        _check_shape(name, flag, like)
 
 
-def _check_shape(name: str, tensor: Tensor, rewards: Tensor) -> None:
-    if tensor.shape != rewards.shape:
-        shape, expected = list(tensor.shape), list(rewards.shape)
+def _check_shape(name: str, tensor: Tensor, like: Tensor) -> None:
+    if tensor.shape != like.shape:
+        shape, expected = list(tensor.shape), list(like.shape)
         raise ValueError(f"{name} has shape {shape}, but rewards have {expected}")
 
 

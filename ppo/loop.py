@@ -118,6 +118,8 @@ class TrainingLoop:
                 state.agent, config.ppo.n_steps, env_step_budget=budget
             )
             rollout = collected.rollout
+            if rollout.n_valid == 0:
+                return  # a short rollout of nothing but reset steps: no data
             advantages, returns = self._estimate(rollout, config.ppo.gae_lambda)
             critic = self._critic_metrics(rollout, returns)
             batch = flatten_valid(rollout, advantages, returns)

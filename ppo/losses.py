@@ -15,11 +15,12 @@ def normalize_advantages(advantages: Tensor) -> Tensor:
     A single row, or rows without spread, give zeros. Shape [B] in and out.
     """
     _check_rows(advantages=advantages)
-    # Subtracting a row first makes constants cancel exactly, whatever the mean rounds to.
-    shifted = advantages - advantages[0]
+    # Subtracting a row first makes constants cancel exactly, whatever the mean rounds to; in
+    # float64 the squares of large advantages do not overflow.
+    shifted = advantages.double() - advantages[0].double()
     centred = shifted - shifted.mean()
     variance = centred.square().sum() / max(advantages.shape[0] - 1, 1)
-    return centred / (variance.sqrt() + ADVANTAGE_EPSILON)
+    return (centred / (variance.sqrt() + ADVANTAGE_EPSILON)).to(advantages.dtype)
 
 
 def clipped_policy_loss(ratio: Tensor, advantages: Tensor, *, clip_range: float | Tensor) -> Tensor:
@@ -66,11 +67,13 @@ def approx_kl(logratio: Tensor) -> Tensor:
 
     Reference: Schulman 2020, "Approximating KL divergence", estimator k3.
     """
+    _check_rows(logratio=logratio)
     return (torch.expm1(logratio) - logratio).mean()
 
 
 def clip_fraction(ratio: Tensor, *, clip_range: float | Tensor) -> Tensor:
     """Share of rows whose ratio has left [1 - eps, 1 + eps]."""
+    _check_rows(ratio=ratio)
     return ((ratio - 1.0).abs() > clip_range).to(ratio.dtype).mean()
 
 

@@ -1,6 +1,8 @@
 """Checkpoint files: written atomically, and read without running anything that is in them."""
 
+import io
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +23,23 @@ def write_checkpoint(file: Path, contents: dict[str, Any]) -> None:
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        # Not straight into the file: torch.save hides what the disk has to say.
+        buffer = io.BytesIO()
+        torch.save({"format": FORMAT, **contents}, buffer)
         with temporary.open("wb") as stream:
-            torch.save({"format": FORMAT, **contents}, stream)
+            stream.write(buffer.getbuffer())
             stream.flush()
             # Renaming may reach the disk before the data does, unless the data is there already.
             os.fsync(stream.fileno())
         temporary.replace(file)
-    except (OSError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    except OSError as error:
+        reason = error.strerror or str(error)
         raise CheckpointError(
             f"{file}: the checkpoint could not be written ({reason}); the one before is untouched"
         ) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:

@@ -599,6 +599,8 @@ def test_an_exception_inside_an_environment_names_it(backend, at):
         run_until_it_fails(batch)
     name = "environment 1 (tests.toys:Raising-v0)"
     assert one_line(error) == f"{name} failed in {where}: UnpicklableError: the leg fell off"
+    if backend == "async":  # the traceback of the other process, for --debug
+        assert "in observe" in "".join(error.value.__notes__)
     batch.close()
     batch.close()
     assert children() == before
@@ -628,6 +630,15 @@ def test_a_worker_that_is_killed_between_steps_is_named():
         with pytest.raises(EnvironmentFault, match=r"^environment 2 .*SIGTERM"):
             run_until_it_fails(batch)
     assert children() == before
+
+
+def test_a_worker_does_not_answer_to_ctrl_c():
+    before = children()
+    with make_vector_env(settings("Cnt", n_envs=3), backend="async") as batch:
+        batch.reset([0, 1, 2])
+        for worker in set(children()) - set(before):
+            os.kill(worker, signal.SIGINT)
+        step_often(batch)
 
 
 def test_closing_after_a_death_that_nobody_noticed_ends():
