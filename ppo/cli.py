@@ -4,55 +4,66 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import typer
 
 from ppo.errors import ConfigError, UserError
 from ppo.interrupts import Interrupted
 
 if TYPE_CHECKING:
     from ppo.evaluate import Evaluation
+    from ppo.train import TrainResult
 
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-app = typer.Typer(
-    name="ppo",
-    help="Train, resume and evaluate PPO agents on Gymnasium tasks.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-# Unknown options are keys of the configuration; they are parsed by the config's own parser.
-_ANY_KEY = {"ignore_unknown_options": True, "allow_extra_args": True}
-
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@app.callback()
-def _commands() -> None:
+@click.group()
+def app() -> None:
     """Train, resume and evaluate PPO agents on Gymnasium tasks."""
 
 
-@app.command("train", context_settings=_ANY_KEY)
-def train_command(
-    arguments: Annotated[list[str], typer.Argument(metavar="CONFIG [--KEY VALUE]...")],
-    as_json: Json = False,
-    debug: Debug = False,  # noqa: ARG001 - read from the command line before parsing
-) -> None:
+def _command(name: str, *, any_key: str | None = None) -> Callable[[Command], click.Command]:
+    """A command with the options that all have.
+
+    With `any_key`, it takes one argument of that name and, as flags, every key of the
+    configuration; those are parsed by the config's own parser, not here.
+    """
+
+    def register(function: Command) -> click.Command:
+        settings: dict[str, Any] = {}
+        decorated: Any = function
+        if any_key:
+            settings = {
+                "context_settings": {"ignore_unknown_options": True},
+                "options_metavar": f"{any_key} [OPTIONS] [--KEY VALUE]...",
+            }
+            decorated = click.argument("arguments", nargs=-1, metavar="")(decorated)
+        decorated = click.option(
+            "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
+        )(decorated)
+        decorated = click.option(
+            "--json", "as_json", is_flag=True, help="Print the result as one JSON object."
+        )(decorated)
+        return app.command(name, **settings)(decorated)
+
+    return register
+
+
+@_command("train", any_key="CONFIG")
+def train_command(arguments: tuple[str, ...], as_json: bool) -> None:
     """Train an agent from a YAML file.
 
     Any key of the file is also a flag: --ppo.gae_lambda 0.9, --normalize.observations false,
     --env.kwargs.ctrl_cost_weight 0.1, --seed 3.
     """
     config_file, overrides = split_arguments(arguments, "CONFIG")
+    # What is imported here takes a second: a typing error is told before that.
     from ppo.config import load_config
 
     config = load_config(config_file, overrides)
@@ -61,16 +72,12 @@ def train_command(
     _print_result(train(config), as_json)
 
 
-@app.command("resume", context_settings=_ANY_KEY)
-def resume_command(
-    arguments: Annotated[list[str], typer.Argument(metavar="RUN [--KEY VALUE]...")],
-    as_json: Json = False,
-    debug: Debug = False,  # noqa: ARG001
-) -> None:
+@_command("resume", any_key="RUN")
+def resume_command(arguments: tuple[str, ...], as_json: bool) -> None:
     """Go on with a run from its last checkpoint.
 
-    A finished run goes on with a larger budget: --ppo.total_timesteps 2_000_000. Keys that shape
-    the agent or its task cannot change.
+    RUN is its folder. A finished run goes on with a larger budget: --ppo.total_timesteps
+    2_000_000. Keys that shape the agent or its task cannot change.
     """
     run, overrides = split_arguments(arguments, "RUN")
     from ppo.train import resume
@@ -78,32 +85,43 @@ def resume_command(
     _print_result(resume(run, overrides), as_json)
 
 
-@app.command("eval")
+@_command("eval", any_key="RUN")
+@click.option(
+    "--checkpoint",
+    default="last",
+    show_default=True,
+    help="last, best, or the env steps of a step_N checkpoint.",
+)
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=1),
+    help="Whole episodes; the config's eval.episodes by default.",
+)
+@click.option("--stochastic", is_flag=True, help="Sample actions instead of taking the mode.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    help="Of the environments; the run's own by default.",
+)
 def eval_command(
-    run: Annotated[str, typer.Argument(help="A run's folder.")],
-    checkpoint: Annotated[
-        str, typer.Option(help="last, best, or the env steps of a step_N checkpoint.")
-    ] = "last",
-    episodes: Annotated[
-        int | None, typer.Option(min=1, help="Whole episodes; the config's number by default.")
-    ] = None,
-    stochastic: Annotated[
-        bool, typer.Option("--stochastic", help="Sample actions instead of taking the mode.")
-    ] = False,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the environments; the run's seed by default.")
-    ] = None,
-    as_json: Json = False,
-    debug: Debug = False,  # noqa: ARG001
+    arguments: tuple[str, ...],
+    checkpoint: str,
+    episodes: int | None,
+    stochastic: bool,
+    seed: int | None,
+    as_json: bool,
 ) -> None:
     """Evaluate a run in fresh environments, with frozen statistics.
 
-    The environments' seeds are disjoint from training's, and every environment plays the same
-    number of episodes.
+    RUN is its folder. The environments' seeds are disjoint from training's, and every environment
+    plays the same number of episodes. Keys of the configuration are flags here too:
+    --eval.max_episode_steps 5000.
     """
+    run, overrides = split_arguments(arguments, "RUN")
     from ppo.evaluate import evaluate_run
 
-    overrides = [] if episodes is None else [f"eval.episodes={episodes}", "eval.n_envs=null"]
+    if episodes is not None:
+        overrides += [f"eval.episodes={episodes}", "eval.n_envs=null"]
     overrides += ["eval.deterministic=false"] if stochastic else []
     result = evaluate_run(run, checkpoint=checkpoint, overrides=overrides, seed=seed)
     if as_json:
@@ -122,8 +140,8 @@ def eval_command(
     label = f"{checkpoint}, at env step {result.env_steps:,}"
     if result.selected:
         label += "; selected: the best of the evaluations during training"
-    print(f"{run} ({label})")
-    print(describe(result.evaluation, deterministic=result.deterministic))
+    click.echo(f"{run} ({label})")
+    click.echo(describe(result.evaluation, deterministic=result.deterministic))
 
 
 def describe(evaluation: "Evaluation", *, deterministic: bool) -> str:
@@ -169,7 +187,7 @@ def split_arguments(tokens: Sequence[str], what: str) -> tuple[str, list[str]]:
     return positional[0], overrides
 
 
-def _print_result(result: Any, as_json: bool) -> None:
+def _print_result(result: "TrainResult", as_json: bool) -> None:
     if as_json:
         _print_json(
             {
@@ -180,26 +198,28 @@ def _print_result(result: Any, as_json: bool) -> None:
             }
         )
         return
-    print(f"finished at env step {result.env_steps:,}: {result.run_dir}")
-    print(describe(result.evaluation, deterministic=result.deterministic))
-    print(f"curve: {result.run_dir / 'learning_curve.png'}")
-    print(f"evaluate again: ppo eval {result.run_dir}")
+    click.echo(f"finished at env step {result.env_steps:,}: {result.run_dir}")
+    click.echo(describe(result.evaluation, deterministic=result.deterministic))
+    click.echo(f"curve: {result.run_dir / 'learning_curve.png'}")
+    click.echo(f"evaluate again: ppo eval {result.run_dir}")
 
 
 def _print_json(record: dict[str, Any]) -> None:
-    print(json.dumps(record, allow_nan=False))
+    click.echo(json.dumps(record, allow_nan=False))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 on success only, errors as one line on stderr."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
-        app(args=arguments, standalone_mode=False)
+        app.main(args=arguments, prog_name="ppo", standalone_mode=False)
         sys.stdout.flush()
     except BaseException as error:  # the one place where every failure becomes an exit status
         if "--debug" in arguments:
             traceback.print_exc()
-        sys.exit(_report(error))
+        # click wraps what Ctrl-C raised.
+        aborted = isinstance(error, click.Abort) and error.__cause__ is not None
+        sys.exit(_report(error.__cause__ if aborted and error.__cause__ else error))
 
 
 def _report(error: BaseException) -> int:
@@ -214,7 +234,7 @@ def _report(error: BaseException) -> int:
             where = f" at env step {error.env_steps:,}; go on with: ppo resume {error.run_dir}"
         _say(f"stopped by {error}{where}")
         return error.exit_status
-    if isinstance(error, (KeyboardInterrupt, click.exceptions.Abort)):
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
         _say("stopped by SIGINT before training began")
         return EXIT_INTERRUPTED
     if isinstance(error, click.ClickException):

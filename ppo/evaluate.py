@@ -10,8 +10,9 @@ import torch
 from ppo.agent import Agent
 from ppo.checkpoint import TrainingState
 from ppo.config import Config, from_mapping
+from ppo.distributions import make_head
 from ppo.envs import EnvBatch, make_vector_env
-from ppo.errors import NonFiniteError
+from ppo.errors import NonFiniteError, UserError
 from ppo.rundir import RunDirectory
 from ppo.seeding import Stream, env_seeds, torch_generator
 from ppo.storage import read_checkpoint
@@ -202,6 +203,7 @@ def evaluate_agent(
         autoreset="same_step",
         step_cap=config.eval.max_episode_steps,
     ) as envs:
+        _check_fits(agent, envs, config.env.id)
         return evaluate(
             agent,
             envs,
@@ -210,6 +212,16 @@ def evaluate_agent(
             deterministic=config.eval.deterministic,
             step_cap=config.eval.max_episode_steps,
             generator=torch_generator(seed, Stream.EVALUATION_ACTIONS, device=agent.device),
+        )
+
+
+def _check_fits(agent: Agent, envs: EnvBatch, env_id: str) -> None:
+    sizes = (agent.observation_size, agent.head.n_outputs)
+    task = (envs.observation_size, make_head(envs.action_space).n_outputs)
+    if sizes != task:
+        raise UserError(
+            f"the agent has {sizes[0]} observations and {sizes[1]} policy outputs, but {env_id}"
+            f" needs {task[0]} and {task[1]}; evaluate it on the task that it was trained on"
         )
 
 

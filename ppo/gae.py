@@ -122,10 +122,11 @@ def bootstrap_weights(
         ValueError: as `compute_gae`.
     """
     _check_unit_interval("gamma", gamma)
-    flags = {"terminated": terminated, "truncated": truncated}
-    _check_flags(terminated, **(flags if cut is None else {**flags, "cut": cut}))
+    _check_flags(terminated, of="terminated", terminated=terminated, truncated=truncated)
     _check_time_major("terminated", terminated)
     zeros = torch.zeros(terminated.shape, dtype=torch.float64, device=terminated.device)
+    if cut is not None:
+        _check_flags(terminated, of="terminated", cut=cut)
     closes = (terminated | truncated if cut is None else terminated | truncated | cut).clone()
     closes[-1] = True
     # The estimator is linear in its inputs: its response to V = 1 at the ends is the weight.
@@ -179,18 +180,18 @@ def _check_time_major(name: str, tensor: Tensor) -> None:
         raise ValueError(f"{name} must be [T, N] with T, N >= 1, not {list(tensor.shape)}")
 
 
-def _check_flags(like: Tensor, **flags: Tensor) -> None:
+def _check_flags(like: Tensor, of: str = "rewards", **flags: Tensor) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, Tensor) or flag.dtype != torch.bool:
             kind = flag.dtype if isinstance(flag, Tensor) else type(flag).__name__
             raise ValueError(f"{name} must be a bool tensor, not {kind}")
-        _check_shape(name, flag, like)
+        _check_shape(name, flag, like, of)
 
 
-def _check_shape(name: str, tensor: Tensor, like: Tensor) -> None:
+def _check_shape(name: str, tensor: Tensor, like: Tensor, of: str = "rewards") -> None:
     if tensor.shape != like.shape:
         shape, expected = list(tensor.shape), list(like.shape)
-        raise ValueError(f"{name} has shape {shape}, but rewards have {expected}")
+        raise ValueError(f"{name} has shape {shape}, but {of} have {expected}")
 
 
 def _check_no_overflow(**results: Tensor) -> None:
