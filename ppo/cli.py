@@ -212,14 +212,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 on success only, errors as one line on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     try:
-        app.main(args=arguments, prog_name="ppo", standalone_mode=False)
+        # Not app.main, which answers Ctrl-C itself.
+        with app.make_context("ppo", arguments) as context:
+            app.invoke(context)
         sys.stdout.flush()
     except BaseException as error:  # the one place where every failure becomes an exit status
         if "--debug" in arguments:
             traceback.print_exc()
-        # click wraps what Ctrl-C raised.
-        aborted = isinstance(error, click.Abort) and error.__cause__ is not None
-        sys.exit(_report(error.__cause__ if aborted and error.__cause__ else error))
+        sys.exit(_report(error))
 
 
 def _report(error: BaseException) -> int:
