@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ppo.agent import Agent
 from ppo.envs import EnvBatch, EnvStep
-from ppo.errors import NonFiniteError
+from ppo.finite import check_finite
 from ppo.rollout import Rollout
 from ppo.statistics import EpisodeAccumulators, EpisodeSummary
 from ppo.verify import Witness, check_rollout
@@ -93,7 +93,7 @@ class RolloutCollector:
         self._observations = self.envs.reset(seeds)
         self._acting = np.ones(self.envs.n_envs, dtype=np.bool_)
         self._accumulators = EpisodeAccumulators.of_size(self.envs.n_envs)
-        self._check_finite("observation", self._observations)
+        check_finite("observation", self._observations, env_step=self.env_steps)
 
     def collect(self, agent: Agent, n_steps: int, *, env_step_budget: int) -> Collected:
         """Up to `n_steps` vector steps; fewer where the budget, in env steps, is reached first.
@@ -142,9 +142,9 @@ class RolloutCollector:
             policy = agent.networks.policy(torch.from_numpy(seen).to(agent.device))
             actions = policy.sample(self.generator).cpu()
         step = self.envs.step(agent.head.to_env(actions.numpy()))
-        self._check_finite("reward", step.rewards)
-        self._check_finite("observation", step.reached)
-        self._check_finite("observation", step.observations)
+        check_finite("reward", step.rewards, env_step=self.env_steps)
+        check_finite("observation", step.reached, env_step=self.env_steps)
+        check_finite("observation", step.observations, env_step=self.env_steps)
         self.env_steps += int(step.acted.sum())
         columns.observations.append(seen)
         columns.actions.append(actions)
@@ -169,16 +169,6 @@ class RolloutCollector:
         episodes = self._accumulators.summaries(step, ended, self.env_steps)
         self._accumulators.clear(ended)
         return episodes
-
-    def _check_finite(self, quantity: str, numbers: NDArray[Any]) -> None:
-        if np.isfinite(numbers).all():
-            return
-        env = int((~np.isfinite(numbers)).reshape(self.envs.n_envs, -1).any(axis=1).argmax())
-        raise NonFiniteError(
-            f"environment {env} returned a non-finite {quantity} at env step {self.env_steps}:"
-            f" {np.array2string(numbers[env], threshold=8, precision=4, max_line_width=10_000)};"
-            " training stopped and the last checkpoint stands"
-        )
 
 
 def _assemble(agent: Agent, columns: _Columns) -> Rollout:

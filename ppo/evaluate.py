@@ -12,7 +12,8 @@ from ppo.checkpoint import TrainingState
 from ppo.config import Config, from_mapping
 from ppo.distributions import make_head
 from ppo.envs import EnvBatch, make_vector_env
-from ppo.errors import NonFiniteError, UserError
+from ppo.errors import UserError
+from ppo.finite import check_finite
 from ppo.rundir import RunDirectory
 from ppo.seeding import Stream, env_seeds, torch_generator
 from ppo.storage import read_checkpoint
@@ -113,7 +114,9 @@ def evaluate(
             policy = agent.networks.policy(inputs)
             actions = policy.mode() if deterministic else policy.sample(generator)
         step = envs.step(agent.head.to_env(actions.cpu().numpy()))
-        _check_finite(step.rewards, step.reached)
+        place = " of an episode of the evaluation"
+        check_finite("reward", step.rewards, env_step=lengths + 1, of=place)
+        check_finite("observation", step.reached, env_step=lengths + 1, of=place)
         observations = step.observations
         returns += step.rewards
         lengths += step.acted
@@ -222,13 +225,4 @@ def _check_fits(agent: Agent, envs: EnvBatch, env_id: str) -> None:
         raise UserError(
             f"the agent has {sizes[0]} observations and {sizes[1]} policy outputs, but {env_id}"
             f" needs {task[0]} and {task[1]}; evaluate it on the task that it was trained on"
-        )
-
-
-def _check_finite(rewards: np.ndarray, reached: np.ndarray) -> None:
-    finite = np.isfinite(rewards) & np.isfinite(reached).all(axis=1)
-    if not finite.all():
-        env = int((~finite).argmax())
-        raise NonFiniteError(
-            f"environment {env} returned a non-finite reward or observation during evaluation"
         )

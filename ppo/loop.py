@@ -269,6 +269,13 @@ class TrainingLoop:
         self.metrics |= evaluation.metrics()
         self.logger.log(evaluation.metrics(), env_steps=state.env_steps)
         self.view.update(evaluation.metrics(), state.env_steps)
+        if evaluation.n_capped:
+            self.view.message(
+                f"{evaluation.n_capped} of {len(evaluation.episodes)} episodes of the evaluation at"
+                f" env step {state.env_steps:,} were stopped by the cap of"
+                f" {evaluation.step_cap:,} env steps (eval.max_episode_steps)",
+                warning=True,
+            )
 
     def _checkpoint_if_due(self) -> None:
         every, rollout = self.config.checkpoint.every, self.state.env_steps

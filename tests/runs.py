@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from ppo.cli import main
 from ppo.config import Config, from_mapping
-from tests.toys import Echo
+from tests.toys import Echo, Toy
 
 ROOT = Path(__file__).parent.parent
 
@@ -37,7 +38,15 @@ class Halting(Echo):
         return super().step(action)
 
 
+class Uneven(Toy):
+    """Every episode is as long as the seed says, and pays 1 a step."""
+
+    def ends(self) -> tuple[bool, bool]:
+        return (self.t >= (self.seed or 1), False)
+
+
 gymnasium.register("Halting-v0", entry_point=f"{__name__}:Halting")
+gymnasium.register("Uneven-v0", entry_point=f"{__name__}:Uneven")
 
 
 def mapping(tmp_path: Path, toy: str = "Echo", **env: Any) -> dict[str, Any]:
@@ -152,9 +161,10 @@ def command(*arguments: Any) -> Finished:
     return Finished(status, out.getvalue(), err.getvalue())
 
 
-def start(*arguments: Any, cwd: Path, **options: Any) -> "subprocess.Popen[str]":
-    """The real command in a process and a process group of its own."""
-    return subprocess.Popen(
+@contextlib.contextmanager
+def start(*arguments: Any, cwd: Path, **options: Any) -> Iterator["subprocess.Popen[str]"]:
+    """The real command in a process and a process group of its own; killed if it is left."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "ppo", *(str(argument) for argument in arguments)],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"},
@@ -162,6 +172,11 @@ def start(*arguments: Any, cwd: Path, **options: Any) -> "subprocess.Popen[str]"
         start_new_session=True,
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def children(pid: int) -> set[int]:

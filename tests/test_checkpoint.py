@@ -119,8 +119,9 @@ def test_everything_survives_a_file_that_plain_torch_reads(tmp_path):
     assert from_mapping(plain["config"], source="a test") == config
     restored = TrainingState.restore(read_checkpoint(tmp_path / "last.pt"), config, CPU)
     assert_same(restored.capture(config), contents)
-    assert restored.best_return == -7.25
-    assert restored.resumes == 3
+    assert (restored.best_return, restored.learning_rate) == (-7.25, 1.25e-4)
+    assert (restored.resumes, restored.evaluated_at, restored.saved_at) == (3, 16, 32)
+    assert (restored.env_steps, restored.iterations, restored.n_updates) == (32, 2, 16)
     assert len(restored.recent) == len(state.recent) > 0
 
 

@@ -503,6 +503,16 @@ def test_a_non_finite_loss_leaves_everything_untouched(column, value, target_kl)
     assert not state.exp_avg.any()
 
 
+def test_a_loss_that_overflows_is_not_finite_though_its_gradient_is():
+    networks = networks_for(BOX)
+    batch = batch_for(networks, 8)._replace(returns=torch.full((8,), 1e20))
+    before = flatten_parameters(networks)
+    _, metrics = run(networks, batch, hyper(vf_coef=1e-6), coefficients(networks))
+    assert math.isfinite(metrics.grad_norm)
+    assert not metrics.finite
+    assert torch.equal(flatten_parameters(networks), before)
+
+
 def test_steps_before_the_non_finite_one_are_the_last_taken():
     networks = networks_for(BOX)
     batch = batch_for(networks, 16)

@@ -1,0 +1,265 @@
+import json
+import signal
+from itertools import pairwise
+
+import pytest
+
+from ppo import loop
+from ppo.config import load_config
+from ppo.envs import EnvBatch
+from ppo.errors import CheckpointError, NonFiniteError, UserError
+from ppo.interrupts import Interrupted
+from ppo.train import resume, train
+from tests.runs import (
+    checkpoint,
+    column,
+    command,
+    config,
+    config_file,
+    differences,
+    files,
+    only_run,
+    rows,
+    scalars,
+    start,
+)
+
+NEVER = 10**9
+
+
+@pytest.fixture(autouse=True)
+def curve_is_not_drawn(monkeypatch):
+    monkeypatch.setattr(loop.TrainingLoop, "_draw", lambda _: None)
+
+
+def without_clock(run_dir):
+    """The rows of progress.csv, but for what depends on the machine's speed."""
+    return [
+        {tag: cell for tag, cell in row.items() if tag not in ("time/fps", "time/time_elapsed")}
+        for row in rows(run_dir)
+    ]
+
+
+# --- as if nothing had happened ---
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        ("ppo.lr_schedule=linear", "ppo.clip_range_schedule=linear", "eval.every=64"),
+        ("ppo.lr_schedule=adaptive_kl", "ppo.ent_coef=0.01", "eval.every=0"),
+    ],
+    ids=["linear", "adaptive_kl"],
+)
+def test_where_the_environments_state_cannot_matter_resumed_is_bit_equal_to_straight(
+    tmp_path, schedule
+):
+    """Halting's episodes end where rollouts do, and start the same whatever the seed."""
+
+    def settings(folder, at):
+        kwargs = {"how": "SIGINT", "at": at}
+        budget = "ppo.total_timesteps=320"
+        return config(tmp_path / folder, "tests.runs:Halting-v0", budget, *schedule, kwargs=kwargs)
+
+    straight = train(settings("straight", NEVER)).run_dir
+    with pytest.raises(Interrupted):
+        train(settings("stopped", 100))  # in the seventh rollout of sixteen vector steps
+    stopped = only_run(tmp_path / "stopped")
+    assert checkpoint(stopped)["counters"]["env_steps"] == 192
+    assert resume(stopped).env_steps == 320
+
+    assert set(differences(checkpoint(straight), checkpoint(stopped))) == {
+        "config.runs_dir",
+        "config.env.kwargs.at",
+        "counters.resumes",
+    }
+    assert without_clock(stopped) == without_clock(straight)
+    assert rows(stopped, "episodes.csv") == rows(straight, "episodes.csv")
+    assert len(without_clock(straight)) == 10
+
+
+def test_a_linear_schedule_goes_on_where_it_was(tmp_path):
+    settings = config(
+        tmp_path,
+        "tests.runs:Halting-v0",
+        "ppo.total_timesteps=320",
+        "ppo.learning_rate=1e-3",
+        "ppo.lr_schedule=linear",
+        kwargs={"how": "SIGTERM", "at": 90},
+    )
+    with pytest.raises(Interrupted):
+        train(settings)
+    run_dir = only_run(tmp_path)
+    assert len(rows(run_dir)) == 5
+    resume(run_dir)
+    rates = column(run_dir, "train/learning_rate")
+    assert rates == pytest.approx([1e-3 * k / 10 for k in range(10, 0, -1)])
+    assert rates[5] == pytest.approx(5e-4)
+
+
+def test_no_seed_of_an_environment_is_used_again(tmp_path, monkeypatch):
+    given = []
+    original = EnvBatch.reset
+
+    def reset(batch, seeds):
+        given.append(list(seeds))
+        return original(batch, seeds)
+
+    monkeypatch.setattr(EnvBatch, "reset", reset)
+    run_dir = train(config(tmp_path, "Noise")).run_dir
+    for total in (128, 192):
+        resume(run_dir, [f"ppo.total_timesteps={total}"])
+    training, evaluation = given[0::2], given[1::2]
+    assert len(training) == len(evaluation) == 3
+    assert evaluation[0] == evaluation[1] == evaluation[2]
+    seeds = [*training[0], *training[1], *training[2], *evaluation[0]]
+    assert len(set(seeds)) == len(seeds) == 8
+
+
+def test_after_a_kill_nothing_zigzags_and_speed_is_of_the_new_process(tmp_path):
+    """Killed in the eighth iteration; the last checkpoint is of the sixth."""
+    file = config_file(
+        tmp_path,
+        "tests.runs:Halting-v0",
+        "ppo.total_timesteps=352",
+        "checkpoint.every=64",
+        "eval.every=64",
+        "logging.tensorboard=true",
+        kwargs={"how": "SIGKILL", "at": 120},
+    )
+    with start("train", file, cwd=tmp_path) as process:
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    run_dir = only_run(tmp_path)
+    assert [row["env_steps"] for row in rows(run_dir)][-1] == "224"
+    assert checkpoint(run_dir)["counters"]["env_steps"] == 192
+
+    result = resume(run_dir)
+    assert result.env_steps == 352
+    assert [int(row["env_steps"]) for row in rows(run_dir)] == list(range(32, 353, 32))
+    assert [
+        (int(row["env_steps"]), row["env"], row["length"]) for row in rows(run_dir, "episodes.csv")
+    ] == [(steps, env, "16") for steps in range(32, 353, 32) for env in "01"]
+    points = scalars(run_dir)
+    assert [step for step, _ in points["eval/mean_reward"]] == [64, 128, 192, 256, 320, 352][:5]
+    for tag, series in points.items():
+        assert all(earlier < later for (earlier, _), (later, _) in pairwise(series)), tag
+        assert [value for _, value in series] == pytest.approx(column(run_dir, tag), rel=1e-6), tag
+    own_steps = [steps - 192 for steps in range(224, 353, 32)]
+    assert column(run_dir, "time/fps")[6:] == pytest.approx(
+        [
+            steps / seconds
+            for steps, seconds in zip(
+                own_steps, column(run_dir, "time/time_elapsed")[6:], strict=True
+            )
+        ],
+        rel=1e-6,
+    )
+    starts = json.loads((run_dir / "provenance.json").read_text())["starts"]
+    assert [entry["env_steps"] for entry in starts] == [0, 192]
+
+
+# --- a finished run ---
+
+
+def test_a_finished_run_is_refused_and_told_how_to_go_on(tmp_path):
+    run_dir = train(config(tmp_path)).run_dir
+    before = files(run_dir)
+    done = command("resume", run_dir)
+    assert done.status == 1
+    assert done.error_line == (
+        f"ppo: {run_dir}: finished at 64 of 64 env steps; extend it with --ppo.total_timesteps 128"
+    )
+    assert command("resume", run_dir, "--ppo.total_timesteps", 63).status == 1
+    assert files(run_dir) == before
+
+
+def test_a_finished_run_is_extended_and_the_schedule_that_follows_is_printed(tmp_path):
+    schedule = ("ppo.lr_schedule=linear", "ppo.learning_rate=1e-3")
+    run_dir = train(config(tmp_path, "Echo", *schedule)).run_dir
+    done = command(
+        "resume", run_dir, "--ppo.total_timesteps=128", "--logging.progress", "plain", "--json"
+    )
+    assert done.status == 0
+    assert "resumed at env step 64: learning rate 0.0005, linear to 0 at 128\n" in done.err
+    assert "plan: 128 env steps in 4 iterations" in done.err
+    assert json.loads(done.out)["env_steps"] == 128
+    assert column(run_dir, "train/learning_rate") == pytest.approx([1e-3, 5e-4, 5e-4, 2.5e-4])
+    assert load_config(run_dir / "config.yaml").ppo.total_timesteps == 128
+    assert checkpoint(run_dir)["config"]["ppo"]["total_timesteps"] == 128
+
+
+def test_an_extended_run_whose_last_rollout_was_short_goes_on_from_there(tmp_path):
+    run_dir = train(config(tmp_path, "Echo", "ppo.total_timesteps=66")).run_dir
+    resume(run_dir, ["ppo.total_timesteps=130"])
+    assert [row["env_steps"] for row in rows(run_dir)] == ["32", "64", "66", "98", "130"]
+
+
+# --- what cannot change, and what cannot be gone on from ---
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("env.id", "CartPole-v1"),
+        ("env.n_envs", 4),
+        ("env.kwargs.length", 8),
+        ("policy.hidden_sizes", "[16]"),
+        ("policy.activation", "relu"),
+        ("normalize.observations", "false"),
+        ("seed", 1),
+    ],
+)
+def test_what_shapes_the_agent_or_its_task_cannot_change(tmp_path, key, value):
+    run_dir = train(config(tmp_path)).run_dir
+    before = files(run_dir)
+    done = command("resume", run_dir, "--ppo.total_timesteps", 128, f"--{key}", value)
+    assert done.status == 1
+    shown = key.removesuffix(".length")
+    assert done.error_line.startswith(f"ppo: --{shown}: a run that goes on keeps its {shown}")
+    assert files(run_dir) == before
+
+
+def test_how_the_environments_run_may_change(tmp_path):
+    run_dir = train(config(tmp_path)).run_dir
+    assert resume(run_dir, ["ppo.total_timesteps=96", "env.backend=async"]).env_steps == 96
+
+
+def test_a_typing_error_is_told_before_anything_is_touched(tmp_path):
+    run_dir = train(config(tmp_path)).run_dir
+    before = files(run_dir)
+    done = command("resume", run_dir, "--ppo.total_timestep", 128)
+    assert done.status == 2
+    assert "ppo.total_timesteps" in done.error_line
+    assert files(run_dir) == before
+
+
+def test_a_broken_checkpoint_is_named(tmp_path):
+    run_dir = train(config(tmp_path)).run_dir
+    file = run_dir / "checkpoints" / "last.pt"
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=f"{file}: not a checkpoint that can be read"):
+        resume(run_dir, ["ppo.total_timesteps=128"])
+
+
+def test_a_run_without_a_checkpoint_is_refused(tmp_path):
+    run_dir = train(config(tmp_path)).run_dir
+    (run_dir / "checkpoints" / "last.pt").unlink()
+    with pytest.raises(UserError, match="no checkpoint 'last' here; there is: none yet"):
+        resume(run_dir)
+
+
+@pytest.mark.parametrize("quantity", ["observation", "reward"])
+def test_a_number_that_is_not_finite_leaves_the_checkpoint_byte_for_byte(tmp_path, quantity):
+    """A rollout has sixteen vector steps; the fault comes in the second one after a resume."""
+    kwargs = {"quantity": quantity, "at": 20, "value": "nan"}
+    budget = ("ppo.total_timesteps=32", "eval.max_episode_steps=10")
+    settings = config(tmp_path, "Sick", *budget, kwargs=kwargs)
+    run_dir = train(settings).run_dir
+    before = files(run_dir)
+    with pytest.raises(NonFiniteError, match=f"environment 0 returned a non-finite {quantity} at"):
+        resume(run_dir, ["ppo.total_timesteps=128"])
+    after = files(run_dir)
+    assert after.keys() == before.keys()
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"progress.csv", "config.yaml", "provenance.json"}
