@@ -147,8 +147,9 @@ class Agent:
         """Actions that `env.step` takes, for one observation or a batch of them.
 
         Args:
-            observations: raw, as the environment returns them: one, or a batch with a leading
-                dimension. Shapes other than [D] are flattened, as in training.
+            observations: as `ppo.envs.make_env` gives them, one or a batch with a leading
+                dimension. For tasks whose observation is a vector of floats, that is what the
+                environment itself returns. Not normalised: that is done here.
             deterministic: the mode of the distribution; otherwise a sample, from PyTorch's global
                 generator.
 
