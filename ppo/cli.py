@@ -231,7 +231,8 @@ def _report(error: BaseException) -> int:
     if isinstance(error, Interrupted):
         where = ""
         if error.run_dir is not None:
-            where = f" at env step {error.env_steps:,}; go on with: ppo resume {error.run_dir}"
+            then = "evaluate with: ppo eval" if error.finished else "go on with: ppo resume"
+            where = f" at env step {error.env_steps:,}; {then} {error.run_dir}"
         _say(f"stopped by {error}{where}")
         return error.exit_status
     if isinstance(error, (KeyboardInterrupt, click.Abort)):

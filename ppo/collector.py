@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ppo.agent import Agent
 from ppo.envs import EnvBatch, EnvStep
+from ppo.errors import NonFiniteError
 from ppo.finite import check_finite
 from ppo.rollout import Rollout
 from ppo.statistics import EpisodeAccumulators, EpisodeSummary
@@ -141,6 +142,11 @@ class RolloutCollector:
         with torch.inference_mode():
             policy = agent.networks.policy(torch.from_numpy(seen).to(agent.device))
             actions = policy.sample(self.generator).cpu()
+        if not bool(torch.isfinite(actions).all()):
+            raise NonFiniteError(
+                f"the policy's actions are not finite at env step {self.env_steps}: its parameters"
+                " have blown up; the last checkpoint stands; a lower ppo.learning_rate may help"
+            )
         step = self.envs.step(agent.head.to_env(actions.numpy()))
         check_finite("reward", step.rewards, env_step=self.env_steps)
         check_finite("observation", step.reached, env_step=self.env_steps)

@@ -103,6 +103,8 @@ def evaluate(
         NonFiniteError: if an environment returns a reward or observation that is not finite.
     """
     share = episodes // envs.n_envs
+    # Where the task's own limit comes first, it is what ends an episode.
+    can_cap = envs.time_limit is None or envs.time_limit > step_cap
     finished: list[EvaluatedEpisode] = []
     counts = np.zeros(envs.n_envs, dtype=np.int64)
     returns = np.zeros(envs.n_envs)
@@ -122,7 +124,7 @@ def evaluate(
         lengths += step.acted
         for env in np.flatnonzero(step.terminated | step.truncated):
             if counts[env] < share:
-                capped = not step.terminated[env] and lengths[env] >= step_cap
+                capped = can_cap and not step.terminated[env] and lengths[env] >= step_cap
                 ended = "terminated" if step.terminated[env] else "truncated"
                 finished.append(
                     EvaluatedEpisode(

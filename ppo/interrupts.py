@@ -18,6 +18,7 @@ class Interrupted(KeyboardInterrupt):
         signum: which one.
         run_dir: the folder in which the run was saved, if there was one.
         env_steps: done in what was saved.
+        finished: training was done, and only the evaluation after it is missing.
     """
 
     def __init__(self, signum: int) -> None:
@@ -25,6 +26,7 @@ class Interrupted(KeyboardInterrupt):
         self.signum = signum
         self.run_dir: Path | None = None
         self.env_steps = 0
+        self.finished = False
 
     @property
     def exit_status(self) -> int:

@@ -99,6 +99,7 @@ class TrainingLoop:
             self._save("last")
             interruption.run_dir = self.session.run.path
             interruption.env_steps = self.snapshot["counters"]["env_steps"]
+            interruption.finished = interruption.env_steps >= self.plan.env_steps
             raise
         except EnvironmentFault:
             self._save("last")
@@ -204,7 +205,7 @@ class TrainingLoop:
         if not learned.finite:
             raise NonFiniteError(
                 f"the loss or its gradient is not finite at env step {self.collector.env_steps}"
-                f" (iteration {self.state.iterations + 1}); the step was not taken and the last"
+                f" (iteration {self.state.iterations + 1}); the update was thrown away and the last"
                 " checkpoint stands; a lower ppo.learning_rate or normalize.rewards may help"
             )
 

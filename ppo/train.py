@@ -192,11 +192,15 @@ def _device(setting: str) -> torch.device:
 
 @contextmanager
 def _warnings_to(view: ProgressView) -> Iterator[None]:
-    """Show warnings above the live view instead of through it."""
+    """Show warnings above the live view instead of through it, each text once a run."""
+    shown: set[str] = set()
     with warnings.catch_warnings():
 
         def show(message: Warning | str, *_: Any, **__: Any) -> None:
-            view.message(str(message), warning=True)
+            # Gymnasium resets the registry by which Python would know what it has shown.
+            if str(message) not in shown:
+                shown.add(str(message))
+                view.message(str(message), warning=True)
 
         warnings.showwarning = show
         yield

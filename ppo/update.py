@@ -241,7 +241,7 @@ class UpdateMetrics:
         approx_kl: mean over the last epoch that was begun, as SB3 logs it.
         n_updates: gradient steps taken.
         stopped_early: the KL divergence ended the update.
-        finite: no loss or gradient was NaN or infinite; if False, the step was not taken.
+        finite: no loss, gradient or parameter was NaN or infinite.
     """
 
     policy_loss: float
@@ -300,7 +300,8 @@ def _summarise(
     last_epoch[: len(seen) - len(epochs[-1])] = False
     evaluated = torch.stack(steps[:-2])[:, seen]  # [diagnostics, minibatches evaluated]
     policy, value, entropy, loss, _, clipped, grad_norm = evaluated.mean(dim=1).tolist()
-    finite = bool(torch.isfinite(evaluated).all())
+    parameters = flatten_parameters(networks)
+    finite = bool(torch.isfinite(evaluated).all() and torch.isfinite(parameters).all())
     return UpdateMetrics(
         policy_loss=policy,
         value_loss=value,

@@ -485,3 +485,11 @@ def test_an_evaluating_agent_is_left_as_it_was():
         agent = agent_of(config, envs)
         agent.normalize(envs.reset([0, 1]))
     assert agent.observation_normalizer.moments.count == 0
+
+
+def test_a_policy_that_has_blown_up_is_not_blamed_on_the_environment():
+    with collecting(config_of("StaggeredBox")) as (agent, collector):
+        with torch.no_grad():
+            agent.networks.actor[-1].bias.fill_(math.nan)
+        with pytest.raises(NonFiniteError, match="policy's actions are not finite at env step 0"):
+            collector.collect(agent, 1, env_step_budget=100)

@@ -21,7 +21,7 @@ def test_the_environment_at_fault_is_named_with_its_own_env_step(number, kind):
 
 
 def test_one_place_serves_all_environments():
-    with pytest.raises(NonFiniteError, match="environment 2 .* reward at env step 40 of a test: "):
+    with pytest.raises(NonFiniteError, match=r"environment 2 .* reward at env step 40 of a test: "):
         check_finite("reward", np.array([0.0, 1.0, np.nan]), env_step=40, of=" of a test")
 
 
