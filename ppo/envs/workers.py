@@ -170,7 +170,10 @@ def _worker(
     except Exception as error:  # the environment could not be made here
         said = f"environment {index} could not be made: {type(error).__name__}: {error}"
         error_queue.put((index, RuntimeError, " ".join(said.split()), traceback.format_exc()))
-        pipe.send((None, False))
+        with suppress(OSError, EOFError):
+            # Answer the first question; gone before it is asked would look like a death.
+            pipe.recv()
+            pipe.send((None, False))
 
 
 def _settle(shown: ShownKinds) -> None:
