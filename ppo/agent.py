@@ -18,6 +18,7 @@ from ppo.distributions import (
     Head,
     make_head,
 )
+from ppo.errors import CheckpointError
 from ppo.networks import Activation, mlp
 from ppo.normalize import ObservationNormalizer, RewardNormalizer, RunningMoments
 from ppo.seeding import Stream, torch_generator
@@ -83,6 +84,7 @@ class Agent:
         observation_normalizer: None where observations are used as they are.
         reward_normalizer: None where rewards are used as they are; acting never needs it.
         observation_size: D.
+        device: where the networks are.
     """
 
     networks: ActorCritic
@@ -229,6 +231,8 @@ def _moments_state(
 def _load_moments(
     normalizer: ObservationNormalizer | RewardNormalizer | None, state: dict[str, Any] | None
 ) -> None:
+    if (normalizer is None) != (state is None):
+        raise CheckpointError("the checkpoint's statistics do not fit its normalize settings")
     if normalizer is None or state is None:
         return
     normalizer.moments.mean = state["mean"].numpy().copy()
@@ -241,13 +245,13 @@ def _load_moments(
 def _head_state(head: Head) -> dict[str, Any]:
     if isinstance(head, GaussianHead):
         return {
-            "kind": "gaussian",
+            "kind": head.kind,
             "low": torch.from_numpy(head.low.copy()),
             "high": torch.from_numpy(head.high.copy()),
             "dtype": head.dtype,
         }
     return {
-        "kind": "categorical",
+        "kind": head.kind,
         "sizes": list(head.sizes),
         "start": torch.from_numpy(head.start.copy()),
         "shape": list(head.shape),

@@ -64,7 +64,7 @@ class TrainingState:
         return cls(
             agent=agent,
             optimizer=OptimizerState.zeros(agent.networks),
-            actions=torch_generator(config.seed, Stream.ACTIONS, device=device),
+            actions=torch_generator(config.seed, Stream.ACTIONS),
             permutations=torch_generator(config.seed, Stream.PERMUTATIONS),
             learning_rate=config.ppo.learning_rate,
         )
@@ -110,7 +110,7 @@ class TrainingState:
                 optimizer=OptimizerState(
                     **{name: value.to(device) for name, value in contents["optimizer"].items()}
                 ),
-                actions=torch.Generator(device=device),
+                actions=torch.Generator(),
                 permutations=torch.Generator(),
                 learning_rate=contents["learning_rate"],
                 best_return=contents["best_return"],

@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -121,7 +122,9 @@ def eval_command(
     from ppo.evaluate import evaluate_run
 
     if episodes is not None:
-        overrides += [f"eval.episodes={episodes}", "eval.n_envs=null"]
+        n_envs_given = any(override.startswith("eval.n_envs=") for override in overrides)
+        overrides += [f"eval.episodes={episodes}"]
+        overrides += [] if n_envs_given else ["eval.n_envs=null"]
     overrides += ["eval.deterministic=false"] if stochastic else []
     result = evaluate_run(run, checkpoint=checkpoint, overrides=overrides, seed=seed)
     if as_json:
@@ -211,6 +214,8 @@ def _print_json(record: dict[str, Any]) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 on success only, errors as one line on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    # As with `python -m ppo`: `module:Task-v0` finds a module in the folder one stands in.
+    sys.path.append(str(Path.cwd()))
     try:
         # Not app.main, which answers Ctrl-C itself.
         with app.make_context("ppo", arguments) as context:
@@ -236,7 +241,7 @@ def _report(error: BaseException) -> int:
         _say(f"stopped by {error}{where}")
         return error.exit_status
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        _say("stopped by SIGINT before training began")
+        _say("stopped by SIGINT; nothing was changed")
         return EXIT_INTERRUPTED
     if isinstance(error, click.ClickException):
         _say(f"{error.format_message()} (see ppo --help)")

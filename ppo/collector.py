@@ -65,7 +65,6 @@ class RolloutCollector:
 
     Args:
         envs: the environments; `reset` must be called before `collect`.
-        gamma: discount of the reward normaliser's accumulator.
         generator: of the actions' noise.
         env_steps: done before, in all environments together.
         verify: hold every rollout against the contract (`ppo.check_rollout`).
@@ -75,7 +74,6 @@ class RolloutCollector:
         self,
         envs: EnvBatch,
         *,
-        gamma: float,
         generator: torch.Generator,
         env_steps: int = 0,
         verify: bool = False,
@@ -83,7 +81,6 @@ class RolloutCollector:
         self.envs = envs
         self.generator = generator
         self.env_steps = env_steps
-        self._gamma = gamma
         self._verify = verify
         self._accumulators = EpisodeAccumulators.of_size(envs.n_envs)
         self._observations: NDArray[Any] = np.zeros((envs.n_envs, envs.observation_size))
@@ -141,12 +138,13 @@ class RolloutCollector:
         seen = agent.normalize(self._observations)
         with torch.inference_mode():
             policy = agent.networks.policy(torch.from_numpy(seen).to(agent.device))
+            if not policy.is_finite():
+                raise NonFiniteError(
+                    f"the policy's outputs are not finite at env step {self.env_steps}: its"
+                    " parameters have blown up; the last checkpoint stands; a lower"
+                    " ppo.learning_rate may help"
+                )
             actions = policy.sample(self.generator).cpu()
-        if not bool(torch.isfinite(actions).all()):
-            raise NonFiniteError(
-                f"the policy's actions are not finite at env step {self.env_steps}: its parameters"
-                " have blown up; the last checkpoint stands; a lower ppo.learning_rate may help"
-            )
         step = self.envs.step(agent.head.to_env(actions.numpy()))
         check_finite("reward", step.rewards, env_step=self.env_steps)
         check_finite("observation", step.reached, env_step=self.env_steps)
@@ -164,11 +162,13 @@ class RolloutCollector:
         self, agent: Agent, step: EnvStep, ended: NDArray[np.bool_], columns: _Columns
     ) -> list[EpisodeSummary]:
         """Scale the rewards, and close the episodes that ended."""
-        self._accumulators.add(step, self._gamma)
+        self._accumulators.add(step)
         rewards = step.rewards
-        if agent.reward_normalizer is not None:
-            agent.reward_normalizer.update(self._accumulators.discounted[step.acted])
-            rewards = agent.reward_normalizer(rewards)
+        normalizer = agent.reward_normalizer
+        if normalizer is not None:
+            discounted = self._accumulators.discount(step, normalizer.gamma)
+            normalizer.update(discounted[step.acted])
+            rewards = normalizer(rewards)
         columns.learner_rewards.append(rewards)
         if not ended.any():
             return []

@@ -53,6 +53,7 @@ __all__ = [
     "config_keys",
     "from_mapping",
     "load_config",
+    "refuse_changes",
 ]
 
 _KWARGS: KeyPath = ("env", "kwargs")
@@ -101,6 +102,32 @@ def from_mapping(mapping: Mapping[str, Any], source: str, overrides: Sequence[st
     if not isinstance(mapping, Mapping):
         raise ConfigError(f"{source}: must hold sections such as env and ppo, not {show(mapping)}")
     return _validate(Document(dict(mapping)), Origins(source), overrides)
+
+
+def refuse_changes(before: Config, after: Config, fixed: Sequence[str]) -> None:
+    """Refuse overrides of keys that shape what a checkpoint holds.
+
+    Args:
+        before: the config that the checkpoint was made with.
+        after: the same with overrides.
+        fixed: keys and sections that must stay; `env.backend` never matters.
+
+    Raises:
+        ConfigError: naming the first key that differs, and both values.
+    """
+    old, new = before.to_mapping(), after.to_mapping()
+    for name in fixed:
+        pairs = (
+            [(f"{name}.{key}", old[name][key], new[name][key]) for key in old[name]]
+            if isinstance(old[name], dict)
+            else [(name, old[name], new[name])]
+        )
+        for key, was, would_be in pairs:
+            if was != would_be and key != "env.backend":
+                raise ConfigError(
+                    f"--{key}: is {show(was)} in this run and cannot become {show(would_be)};"
+                    " train a new run to change it"
+                )
 
 
 def _read(path: Path) -> str:

@@ -45,8 +45,13 @@ class DiagonalGaussian:
 
     def sample(self, generator: torch.Generator) -> Tensor:
         """One action a row, [B, A]."""
-        noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
-        return self.mean + noise * self.log_std.exp()
+        # Drawn where the generator lives, so that a seed means the same on every device.
+        noise = torch.randn(self.mean.shape, generator=generator, device=generator.device)
+        return self.mean + noise.to(self.mean.device) * self.log_std.exp()
+
+    def is_finite(self) -> bool:
+        """Whether actions can be drawn: no mean is NaN or infinite."""
+        return bool(torch.isfinite(self.mean).all())
 
     def mode(self) -> Tensor:
         """The most likely action, [B, A]."""
@@ -79,10 +84,16 @@ class MultiCategorical:
 
     def sample(self, generator: torch.Generator) -> Tensor:
         """One action a row, int64 [B, K], counted from zero."""
+        # Drawn where the generator lives, so that a seed means the same on every device.
         draws = [
-            torch.multinomial(log_p.exp(), 1, generator=generator) for log_p in self._log_probs()
+            torch.multinomial(log_p.exp().to(generator.device), 1, generator=generator)
+            for log_p in self._log_probs()
         ]
-        return torch.cat(draws, dim=-1)
+        return torch.cat(draws, dim=-1).to(self.logits.device)
+
+    def is_finite(self) -> bool:
+        """Whether actions can be drawn: no logit is NaN or infinite."""
+        return bool(torch.isfinite(self.logits).all())
 
     def mode(self) -> Tensor:
         """The most likely action, int64 [B, K]."""
@@ -112,6 +123,11 @@ class GaussianHead:
     def has_log_std(self) -> bool:
         """Whether the distribution has a free standard deviation."""
         return True
+
+    @property
+    def kind(self) -> str:
+        """The distribution's name, for messages and checkpoints."""
+        return "gaussian"
 
     def distribution(self, outputs: Tensor, log_std: Tensor) -> DiagonalGaussian:
         """Outputs [B, A] are the mean."""
@@ -144,6 +160,11 @@ class CategoricalHead:
     def has_log_std(self) -> bool:
         """Whether the distribution has a free standard deviation."""
         return False
+
+    @property
+    def kind(self) -> str:
+        """The distribution's name, for messages and checkpoints."""
+        return "categorical"
 
     def distribution(self, outputs: Tensor, log_std: Tensor) -> MultiCategorical:  # noqa: ARG002
         """Outputs [B, n_outputs] are the logits."""

@@ -8,9 +8,8 @@ import numpy as np
 import torch
 
 from ppo.agent import Agent
-from ppo.checkpoint import TrainingState
-from ppo.config import Config, from_mapping
-from ppo.distributions import make_head
+from ppo.config import Config, from_mapping, refuse_changes
+from ppo.distributions import Head, make_head
 from ppo.envs import EnvBatch, make_vector_env
 from ppo.errors import UserError
 from ppo.finite import check_finite
@@ -102,7 +101,7 @@ def evaluate(
     Raises:
         NonFiniteError: if an environment returns a reward or observation that is not finite.
     """
-    share = episodes // envs.n_envs
+    share, place = episodes // envs.n_envs, " of an episode of the evaluation"
     # Where the task's own limit comes first, it is what ends an episode.
     can_cap = envs.time_limit is None or envs.time_limit > step_cap
     finished: list[EvaluatedEpisode] = []
@@ -110,15 +109,16 @@ def evaluate(
     returns = np.zeros(envs.n_envs)
     lengths = np.zeros(envs.n_envs, dtype=np.int64)
     observations = envs.reset(seeds)
+    check_finite("observation", observations, env_step=0, of=place)
     while (counts < share).any():
         inputs = torch.from_numpy(agent.normalize(observations)).to(agent.device)
         with torch.inference_mode():
             policy = agent.networks.policy(inputs)
             actions = policy.mode() if deterministic else policy.sample(generator)
         step = envs.step(agent.head.to_env(actions.cpu().numpy()))
-        place = " of an episode of the evaluation"
         check_finite("reward", step.rewards, env_step=lengths + 1, of=place)
         check_finite("observation", step.reached, env_step=lengths + 1, of=place)
+        check_finite("observation", step.observations, env_step=lengths + 1, of=place)
         observations = step.observations
         returns += step.rewards
         lengths += step.acted
@@ -165,7 +165,7 @@ def evaluate_run(
     Args:
         run_dir: the run's folder.
         checkpoint: `last`, `best`, or the env steps of a step_N checkpoint.
-        overrides: of the config's `eval` block.
+        overrides: such as `"eval.episodes=20"`; what shapes the agent cannot change.
         seed: of the environments; None is the run's.
 
     Raises:
@@ -173,9 +173,11 @@ def evaluate_run(
     """
     file = RunDirectory.open(run_dir).checkpoint(checkpoint)
     contents = read_checkpoint(file)
+    before = from_mapping(contents["config"], source=str(file))
     config = from_mapping(contents["config"], source=str(file), overrides=overrides)
+    refuse_changes(before, config, ("seed", "policy", "normalize"))
     torch.set_num_threads(config.torch_threads)
-    agent = TrainingState.restore(contents, config, torch.device("cpu")).agent
+    agent = Agent.load(file)
     return EvaluatedRun(
         evaluate_agent(agent, config, seed=seed),
         contents["counters"]["env_steps"],
@@ -216,15 +218,18 @@ def evaluate_agent(
             seeds=env_seeds(seed, stream, n_envs),
             deterministic=config.eval.deterministic,
             step_cap=config.eval.max_episode_steps,
-            generator=torch_generator(seed, Stream.EVALUATION_ACTIONS, device=agent.device),
+            generator=torch_generator(seed, Stream.EVALUATION_ACTIONS),
         )
 
 
 def _check_fits(agent: Agent, envs: EnvBatch, env_id: str) -> None:
-    sizes = (agent.observation_size, agent.head.n_outputs)
-    task = (envs.observation_size, make_head(envs.action_space).n_outputs)
-    if sizes != task:
+    def described(size: int, head: Head) -> str:
+        return f"{size} observations and {head.n_outputs} {head.kind} policy outputs"
+
+    trained = described(agent.observation_size, agent.head)
+    needed = described(envs.observation_size, make_head(envs.action_space))
+    if trained != needed:
         raise UserError(
-            f"the agent has {sizes[0]} observations and {sizes[1]} policy outputs, but {env_id}"
-            f" needs {task[0]} and {task[1]}; evaluate it on the task that it was trained on"
+            f"the agent has {trained}, but {env_id} needs {needed};"
+            " evaluate it on the task that it was trained on"
         )

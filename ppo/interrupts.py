@@ -78,6 +78,10 @@ class StopSignals:
             self._open = False  # a second Ctrl-C must not interrupt the saving
             self._raise_pending()
 
+    def pending(self) -> Interrupted | None:
+        """What waits to be raised, if anything does."""
+        return None if self._pending is None else Interrupted(self._pending)
+
     def _raise_pending(self) -> None:
         if self._pending is not None:
             raise Interrupted(self._pending)

@@ -14,7 +14,7 @@ from ppo.collector import Collected, RolloutCollector
 from ppo.compilation import CompileChoice, CompiledStep, choose
 from ppo.config import Config
 from ppo.envs import EnvBatch
-from ppo.errors import EnvironmentFault, NonFiniteError
+from ppo.errors import NonFiniteError, UserError
 from ppo.evaluate import Evaluation, evaluate_agent
 from ppo.gae import bootstrap_weights, compute_gae
 from ppo.interrupts import Interrupted, StopSignals
@@ -51,6 +51,7 @@ class TrainingLoop:
     def __init__(self, config: Config, state: TrainingState, session: Session) -> None:
         self.config, self.state, self.session = config, state, session
         self.plan, self.logger, self.view = session.plan, session.logger, session.view
+        self._signals = session.signals
         self.hyperparameters = Hyperparameters(
             n_epochs=config.ppo.n_epochs,
             batch_size=config.ppo.batch_size,
@@ -63,7 +64,6 @@ class TrainingLoop:
         self.step, self.compile_choice = self._step_function()
         self.collector = RolloutCollector(
             session.envs,
-            gamma=config.ppo.gamma,
             generator=state.actions,
             env_steps=state.env_steps,
             verify=config.ppo.check_rollout,
@@ -77,6 +77,8 @@ class TrainingLoop:
     def run(self) -> Evaluation:
         """Iterate to the end of the budget, then evaluate."""
         self._announce()
+        # Before anything happens: a run can always be resumed, and no start is taken for another.
+        self._save("last")
         try:
             seeds = env_seeds(
                 self.config.seed,
@@ -84,7 +86,7 @@ class TrainingLoop:
                 self.config.env.n_envs,
                 attempt=self.state.resumes,
             )
-            with self.session.signals.interruptible():
+            with self._signals.interruptible():
                 self.collector.reset(seeds)
             while True:
                 self._evaluate_if_due()
@@ -93,20 +95,23 @@ class TrainingLoop:
                 self._iterate()
                 self._checkpoint_if_due()
             self._save("last")
-            with self.session.signals.interruptible():
+            with self._signals.interruptible():
                 evaluation = evaluate_agent(self.state.agent, self.config)
-        except Interrupted as interruption:
+        except NonFiniteError:
+            raise  # what stands was good; what came since led here
+        except BaseException as error:
             self._save("last")
+            # A signal to every process of a job ends the environments' too, and their death may
+            # be noticed first.
+            interruption = error if isinstance(error, Interrupted) else self._signals.pending()
+            if interruption is None:
+                raise
             interruption.run_dir = self.session.run.path
             interruption.env_steps = self.snapshot["counters"]["env_steps"]
             interruption.finished = interruption.env_steps >= self.plan.env_steps
-            raise
-        except EnvironmentFault:
-            self._save("last")
-            raise
+            raise interruption from error.__cause__
         finally:
-            self.logger.flush()
-            self._draw()
+            self._finish()
         return evaluation
 
     def _iterate(self) -> None:
@@ -114,7 +119,7 @@ class TrainingLoop:
         config, state = self.config, self.state
         coefficients, shown = self._coefficients()
         budget = self.plan.env_steps - state.env_steps
-        with self.session.signals.interruptible():
+        with self._signals.interruptible():
             collected = self.collector.collect(
                 state.agent, config.ppo.n_steps, env_step_budget=budget
             )
@@ -199,7 +204,11 @@ class TrainingLoop:
             torch.tensor(clip_range, device=agent.device),
             torch.tensor(ent_coef, device=agent.device),
         )
-        return coefficients, {"train/learning_rate": learning_rate, "train/clip_range": clip_range}
+        return coefficients, {
+            "train/learning_rate": learning_rate,
+            "train/clip_range": clip_range,
+            "train/ent_coef": ent_coef,
+        }
 
     def _check_finite(self, learned: UpdateMetrics) -> None:
         if not learned.finite:
@@ -258,13 +267,15 @@ class TrainingLoop:
         state, every = self.state, self.config.eval.every
         if every == 0 or state.env_steps // every <= state.evaluated_at // every:
             return
-        with self.session.signals.interruptible():
+        with self._signals.interruptible():
             evaluation = evaluate_agent(state.agent, self.config, stream=Stream.SELECTION_ENVS)
         state.evaluated_at = state.env_steps
         mean = evaluation.summary()["mean"]
         improved = state.best_return is None or mean > state.best_return
         state.best_return = mean if improved else state.best_return
         self.snapshot = state.capture(self.config)
+        # `last` with every evaluation: what was selected is never ahead of what can be resumed.
+        self._save("last")
         if improved:
             self._save("best")
         self.metrics |= evaluation.metrics()
@@ -279,25 +290,30 @@ class TrainingLoop:
             )
 
     def _checkpoint_if_due(self) -> None:
-        every, rollout = self.config.checkpoint.every, self.state.env_steps
-        if every == 0 or rollout // every <= self.state.saved_at // every:
+        every, env_steps = self.config.checkpoint.every, self.state.env_steps
+        if every == 0 or env_steps // every <= self.state.saved_at // every:
             return
-        self.state.saved_at = rollout
+        self.state.saved_at = env_steps
         self.snapshot = self.state.capture(self.config)
         self._save("last")
         self.logger.flush()
         if self.config.checkpoint.keep:
-            self._save(f"step_{rollout}")
+            self._save(f"step_{env_steps}")
             self.session.run.prune_checkpoints(self.config.checkpoint.keep)
+
+    def _finish(self) -> None:
+        """Flush and draw; what fails here must not hide how the run ended."""
+        for task in (self.logger.flush, self._draw):
+            try:
+                task()
+            except (OSError, UserError) as error:
+                self.view.message(str(error), warning=True)
 
     def _draw(self) -> None:
         # Drawing needs matplotlib, which would cost every start a second.
         from ppo.plots import learning_curve
 
-        try:
-            learning_curve(self.session.run.path)
-        except OSError as error:
-            self.view.message(f"the learning curve was not drawn: {error}", warning=True)
+        learning_curve(self.session.run.path)
 
     def _save(self, name: str) -> None:
         """Write the state at the end of the last iteration."""
@@ -305,10 +321,10 @@ class TrainingLoop:
 
     def _step_function(self) -> tuple[StepFunction, CompileChoice]:
         networks = self.state.agent.networks
-        done = self.state.env_steps / self.plan.env_steps
+        # By the whole run, not by what is left of it: a resumed run rounds as a straight one.
         choice = choose(
             self.config.compile,
-            gradient_steps=round(self.plan.gradient_steps * (1.0 - done)),
+            gradient_steps=self.plan.gradient_steps,
             device=self.state.agent.device,
         )
         eager = make_step(networks, self.hyperparameters)
@@ -317,18 +333,27 @@ class TrainingLoop:
         return CompiledStep(eager, batch_size=self.hyperparameters.batch_size), choice
 
     def _announce(self) -> None:
-        ppo, say = self.config.ppo, self.view.message
+        say = self.view.message
         say(f"run: {self.session.run.path}")
-        say(f"plan: {self.plan.describe(self.config)}")
+        done = self.state.env_steps
+        say(f"plan: {Plan.of(self.config, done=done).describe(self.config, done=done)}")
         how = "compiled" if self.compile_choice.compiled else "eager"
         say(f"update: {how} ({self.compile_choice.reason}), on {self.state.agent.device}")
         if self.state.env_steps:
-            _, shown = self._coefficients()
-            say(
-                f"resumed at env step {self.state.env_steps:,}: learning rate"
-                f" {shown['train/learning_rate']:.3g}, {ppo.lr_schedule}"
-                + (f" to 0 at {self.plan.env_steps:,}" if ppo.lr_schedule == "linear" else "")
-            )
+            say(f"resumed at env step {self.state.env_steps:,}: {self._schedules_in_words()}")
+
+    def _schedules_in_words(self) -> str:
+        """What follows from here on, for every value that may change."""
+        ppo, (_, values) = self.config.ppo, self._coefficients()
+        words = []
+        for name, schedule in (
+            ("learning_rate", ppo.lr_schedule),
+            ("clip_range", ppo.clip_range_schedule),
+            ("ent_coef", ppo.ent_coef_schedule),
+        ):
+            course = f"linear to 0 at {self.plan.env_steps:,}" if schedule == "linear" else schedule
+            words.append(f"{name.replace('_', ' ')} {values[f'train/{name}']:.3g}, {course}")
+        return "; ".join(words)
 
 
 def _train_metrics(learned: UpdateMetrics | None) -> dict[str, float]:
@@ -342,5 +367,6 @@ def _train_metrics(learned: UpdateMetrics | None) -> dict[str, float]:
         "train/approx_kl": learned.approx_kl,
         "train/clip_fraction": learned.clip_fraction,
         "train/grad_norm": learned.grad_norm,
+        "train/stopped_early": float(learned.stopped_early),
     }
     return metrics if learned.std is None else {**metrics, "train/std": learned.std}

@@ -82,7 +82,8 @@ class RunDirectory:
         Raises:
             CheckpointError: if there is none; the message lists those that there are.
         """
-        name = f"step_{int(which)}" if which.replace("_", "").isdecimal() else which
+        digits = which.replace("_", "")
+        name = f"step_{int(digits)}" if digits.isdecimal() else which
         file = self.path / "checkpoints" / f"{name}.pt"
         if not file.is_file():
             there = sorted(found.stem for found in file.parent.glob("*.pt"))
@@ -93,7 +94,8 @@ class RunDirectory:
     def prune_checkpoints(self, keep: int) -> None:
         """Delete all but the newest `keep` step_N checkpoints."""
         numbered = sorted(
-            self.path.glob("checkpoints/step_*.pt"), key=lambda file: int(file.stem[5:])
+            (file for file in self.path.glob("checkpoints/step_*.pt") if file.stem[5:].isdecimal()),
+            key=lambda file: int(file.stem[5:]),
         )
         for file in numbered[: max(0, len(numbered) - keep)]:
             file.unlink(missing_ok=True)
@@ -113,6 +115,8 @@ class RunDirectory:
                 raise UserError(
                     f"{self.path}: another process is training this run; wait for it or stop it"
                 ) from None
+            except OSError:
+                pass  # a file system without locks: nobody can be refused
             yield
         finally:
             os.close(descriptor)

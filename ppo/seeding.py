@@ -22,6 +22,9 @@ class Stream(IntEnum):
     SELECTION_ENVS = 6
 
 
+_STREAM_BITS = 7
+
+
 def _sequence(seed: int, stream: Stream, attempt: int) -> np.random.SeedSequence:
     return np.random.SeedSequence(entropy=seed, spawn_key=(int(stream), attempt))
 
@@ -33,14 +36,15 @@ def env_seeds(seed: int, stream: Stream, n_envs: int, *, attempt: int = 0) -> li
     the run with the next seed. `attempt` counts the times that a run was resumed, so that
     environments whose state cannot be restored start on seeds not used before.
     """
-    words = _sequence(seed, stream, attempt).generate_state(n_envs, dtype=np.uint32)
-    return [int(word) for word in words]
+    # The lowest bits name the stream, so that no two streams of a run share a seed; within a
+    # stream, a word that hashes to a seed already drawn is passed over.
+    words = _sequence(seed, stream, attempt).generate_state(2 * n_envs + 64, dtype=np.uint32)
+    seeds = dict.fromkeys((int(word) & ~_STREAM_BITS) | int(stream) for word in words)
+    return list(seeds)[:n_envs]
 
 
-def torch_generator(
-    seed: int, stream: Stream, *, attempt: int = 0, device: str | torch.device = "cpu"
-) -> torch.Generator:
-    """A generator for one stream."""
-    word = _sequence(seed, stream, attempt).generate_state(1, dtype=np.uint64)[0]
+def torch_generator(seed: int, stream: Stream) -> torch.Generator:
+    """A generator for one stream, on the CPU, so that a seed means the same on every device."""
+    word = _sequence(seed, stream, 0).generate_state(1, dtype=np.uint64)[0]
     # manual_seed takes a signed 64-bit integer.
-    return torch.Generator(device=device).manual_seed(int(word >> np.uint64(1)))
+    return torch.Generator().manual_seed(int(word >> np.uint64(1)))

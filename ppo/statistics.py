@@ -34,14 +34,18 @@ class EpisodeAccumulators:
         """All episodes about to start."""
         return cls(np.zeros(n_envs), np.zeros(n_envs, dtype=np.int64), np.zeros(n_envs))
 
-    def add(self, step: EnvStep, gamma: float) -> None:
+    def add(self, step: EnvStep) -> None:
         """Take in one vector step; reset rows bring no reward and count for nothing."""
         self.returns += step.rewards
         self.lengths += step.acted
-        self.discounted *= np.where(step.acted, gamma, 1.0)
-        self.discounted += step.rewards
         for name, values in step.reward_terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + values
+
+    def discount(self, step: EnvStep, gamma: float) -> NDArray[np.float64]:
+        """Take one vector step into the discounted returns, and give them, [N]."""
+        self.discounted *= np.where(step.acted, gamma, 1.0)
+        self.discounted += step.rewards
+        return self.discounted
 
     def summaries(
         self, step: EnvStep, ended: NDArray[np.bool_], env_steps: int

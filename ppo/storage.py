@@ -32,6 +32,7 @@ def write_checkpoint(file: Path, contents: dict[str, Any]) -> None:
             # Renaming may reach the disk before the data does, unless the data is there already.
             os.fsync(stream.fileno())
         temporary.replace(file)
+        _sync_folder(file.parent)
     except OSError as error:
         reason = error.strerror or str(error)
         raise CheckpointError(
@@ -40,6 +41,16 @@ def write_checkpoint(file: Path, contents: dict[str, Any]) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let the new name reach the disk, too."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some file systems cannot
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 
 from ppo.agent import Agent
 from ppo.checkpoint import TrainingState
-from ppo.config import Config, from_mapping
+from ppo.config import Config, from_mapping, refuse_changes
 from ppo.envs import EnvBatch, make_vector_env
 from ppo.errors import UserError
 from ppo.evaluate import Evaluation
@@ -77,7 +77,7 @@ def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
         contents = read_checkpoint(file)
         before = from_mapping(contents["config"], source=str(file))
         config = from_mapping(contents["config"], source=str(file), overrides=overrides)
-        _refuse_other_task(before, config)
+        refuse_changes(before, config, ("seed", "env", "policy", "normalize"))
         done, total = contents["counters"]["env_steps"], Plan.of(config).env_steps
         if done >= total:
             raise UserError(
@@ -85,24 +85,6 @@ def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
                 f" --ppo.total_timesteps {2 * total}"
             )
         return _run(config, run, contents)
-
-
-def _refuse_other_task(before: Config, after: Config) -> None:
-    """What shapes the agent, its task or its random streams stays as it was."""
-    fixed = ("seed", "env", "policy", "normalize")
-    for section in fixed:
-        old, new = before.to_mapping()[section], after.to_mapping()[section]
-        pairs = (
-            [(section, old, new)]
-            if not isinstance(old, dict)
-            else [(f"{section}.{key}", old[key], new[key]) for key in old]
-        )
-        for key, was, would_be in pairs:
-            if was != would_be and key != "env.backend":
-                raise UserError(
-                    f"--{key}: a run that goes on keeps its {key} ({was}, not {would_be});"
-                    " start a new run to change it"
-                )
 
 
 def _run(
@@ -120,7 +102,8 @@ def _run(
     plan = Plan.of(config)
     with ExitStack() as stack:
         signals = stack.enter_context(StopSignals())
-        envs = stack.enter_context(make_vector_env(config.env))
+        with signals.interruptible():
+            envs = stack.enter_context(make_vector_env(config.env))
         state = _initial_state(config, envs, contents)
         if run is None:
             run = RunDirectory.create(config)
@@ -173,19 +156,25 @@ def _initial_state(
         )
     state = TrainingState.restore(contents, config, device)
     state.resumes += 1
+    before, ppo = contents["config"]["ppo"], config.ppo
+    if (before["learning_rate"], before["lr_schedule"]) != (ppo.learning_rate, ppo.lr_schedule):
+        state.learning_rate = ppo.learning_rate
+    if ppo.adaptive_kl is not None:
+        low, high = ppo.adaptive_kl.min_learning_rate, ppo.adaptive_kl.max_learning_rate
+        state.learning_rate = min(max(state.learning_rate, low), high)
     return state
 
 
 def _device(setting: str) -> torch.device:
-    """The device that a config names.
+    """The device that a config names; `auto` is the CPU, where networks this small are fastest.
 
     Raises:
         UserError: if CUDA is asked for and not there.
     """
     if setting == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cpu")
     device = torch.device(setting)
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"device: {setting} is not available on this machine; use cpu or auto")
     return device
 

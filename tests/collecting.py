@@ -83,7 +83,6 @@ def collecting(config: Config, **options: Any) -> Iterator[tuple[Agent, RolloutC
         agent = agent_of(config, envs)
         collector = RolloutCollector(
             envs,
-            gamma=config.ppo.gamma,
             generator=torch_generator(config.seed, Stream.ACTIONS),
             **options,
         )

@@ -52,9 +52,7 @@ def iterate(state, config, n=1):
     step = make_step(state.agent.networks, SETTINGS)
     for _ in range(n):
         with make_vector_env(config.env) as envs:
-            collector = RolloutCollector(
-                envs, gamma=0.9, generator=state.actions, env_steps=state.env_steps
-            )
+            collector = RolloutCollector(envs, generator=state.actions, env_steps=state.env_steps)
             collector.reset([5, 6])
             collected = collector.collect(state.agent, 8, env_step_budget=100)
         rollout = collected.rollout

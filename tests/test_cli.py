@@ -162,7 +162,7 @@ def test_ctrl_c_before_training_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr("ppo.train.train", interrupt)
     done = command("train", config_file(tmp_path))
     assert done.status == 130
-    assert done.error_line == "ppo: stopped by SIGINT before training began"
+    assert done.error_line == "ppo: stopped by SIGINT; nothing was changed"
 
 
 # --- flags ---

@@ -452,7 +452,7 @@ def test_the_message_names_the_environment(field, quantity):
 def test_a_non_finite_first_observation_is_refused_at_reset():
     config = config_of("Sick", env__kwargs={"at": 0})
     with make_vector_env(config.env) as envs:
-        collector = RolloutCollector(envs, gamma=0.9, generator=torch.Generator())
+        collector = RolloutCollector(envs, generator=torch.Generator())
         with pytest.raises(NonFiniteError, match=r"environment 0 .* observation at env step 0"):
             collector.reset([0, 1])
 
@@ -491,5 +491,5 @@ def test_a_policy_that_has_blown_up_is_not_blamed_on_the_environment():
     with collecting(config_of("StaggeredBox")) as (agent, collector):
         with torch.no_grad():
             agent.networks.actor[-1].bias.fill_(math.nan)
-        with pytest.raises(NonFiniteError, match="policy's actions are not finite at env step 0"):
+        with pytest.raises(NonFiniteError, match="policy's outputs are not finite at env step 0"):
             collector.collect(agent, 1, env_step_budget=100)

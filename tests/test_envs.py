@@ -191,7 +191,7 @@ def test_sync_equals_async_bit_for_bit(config, mode):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_seeds_are_given_once_and_every_environment_has_its_own(backend):
-    """B25: equal seeds give equal environments, and no episode repeats the one before."""
+    """Equal seeds give equal environments, and no episode repeats the one before."""
     with make_vector_env(settings("Noise", n_envs=3), backend=backend) as batch:
         first = batch.reset([5, 6, 5])
         assert first[0] == first[2]
@@ -212,7 +212,7 @@ def test_a_seed_for_every_environment_is_needed():
 @pytest.mark.parametrize(
     ("form", "seen", "dtype"),
     [
-        ("dict", [0, 1, 0, 1, 11], np.float64),  # B45: `a` before `b`
+        ("dict", [0, 1, 0, 1, 11], np.float64),  # `a` before `b`
         ("camera", [1, 0, 0.2, 0.4, 1], np.float32),
         ("tuple", [0, 1, 1], np.float64),
         ("image", [0, 0.2, 0.4, 1], np.float32),
@@ -269,7 +269,7 @@ def test_an_observation_of_another_shape_is_a_fault(form, backend):
 )
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_observations_have_the_declared_precision(declared, given, dtype, backend):
-    """B44."""
+    """What arrives in another dtype than the space declares is cast."""
     config = settings("Precision", kwargs={"declared": declared, "given": given, "length": 1})
     with make_vector_env(config, backend=backend) as batch:
         assert batch.reset([0, 1]).dtype == dtype
@@ -282,7 +282,7 @@ def test_observations_have_the_declared_precision(declared, given, dtype, backen
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_environment_that_reuses_its_array_is_harmless(backend, mode, view):
-    """B46: the library alone gives [100] for the first episode's last observation."""
+    """The library alone gives [100] for the first episode's last observation."""
     config = settings("Reuse", kwargs={"view": view}, autoreset=mode)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -415,7 +415,7 @@ def test_flags_that_are_arrays_become_bools():
 )
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_environment_sees_the_action_that_was_sent(name, actions, backend):
-    """B20-B22, the environment's side; float64 actions are cast to the space's float32."""
+    """Float64 actions are cast to the space's float32."""
     config = settings("Echo", kwargs={"action": name})
     with make_vector_env(config, backend=backend) as batch:
         batch.reset([0, 1])
@@ -581,7 +581,7 @@ def test_settings_are_not_changed_by_the_environment():
 
 @pytest.mark.parametrize("context", ["spawn", "fork"])
 def test_a_custom_id_is_known_in_workers(context):
-    """B40: spawned workers have imported nothing."""
+    """Spawned workers have imported nothing."""
     with make_vector_env(settings("Where"), backend="async", context=context) as batch:
         batch.reset([0, 1])
         assert_array_equal(batch.step(idle(batch)).reached, [[0, 0, 1], [1, 0, 1]])
@@ -708,7 +708,7 @@ SCRIPT = """
     [("killed", "ready\n", -signal.SIGKILL), ("closed", "2\n", 0), ("left open", "2\n", 0)],
 )
 def test_workers_leave_signals_to_the_trainer_and_do_not_outlive_it(tmp_path, ending, said, status):
-    """B39. The pipe that is read here ends only when the last worker has let go of it."""
+    """The pipe that is read here ends only when the last worker has let go of it."""
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     done = subprocess.run(

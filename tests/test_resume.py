@@ -181,8 +181,11 @@ def test_a_finished_run_is_extended_and_the_schedule_that_follows_is_printed(tmp
         "resume", run_dir, "--ppo.total_timesteps=128", "--logging.progress", "plain", "--json"
     )
     assert done.status == 0
-    assert "resumed at env step 64: learning rate 0.0005, linear to 0 at 128\n" in done.err
-    assert "plan: 128 env steps in 4 iterations" in done.err
+    assert (
+        "resumed at env step 64: learning rate 0.0005, linear to 0 at 128;"
+        " clip range 0.2, constant; ent coef 0, constant\n"
+    ) in done.err
+    assert "plan: 128 env steps, 64 of them done, the others in 2 iterations" in done.err
     assert json.loads(done.out)["env_steps"] == 128
     assert column(run_dir, "train/learning_rate") == pytest.approx([1e-3, 5e-4, 5e-4, 2.5e-4])
     assert load_config(run_dir / "config.yaml").ppo.total_timesteps == 128
@@ -191,7 +194,9 @@ def test_a_finished_run_is_extended_and_the_schedule_that_follows_is_printed(tmp
 
 def test_an_extended_run_whose_last_rollout_was_short_goes_on_from_there(tmp_path):
     run_dir = train(config(tmp_path, "Echo", "ppo.total_timesteps=66")).run_dir
-    resume(run_dir, ["ppo.total_timesteps=130"])
+    done = command("resume", run_dir, "--ppo.total_timesteps", 130, "--logging.progress", "plain")
+    assert "66 of them done, the others in 2 iterations" in done.err
+    assert "too short to learn from" not in done.err
     assert [row["env_steps"] for row in rows(run_dir)] == ["32", "64", "66", "98", "130"]
 
 
@@ -214,9 +219,10 @@ def test_what_shapes_the_agent_or_its_task_cannot_change(tmp_path, key, value):
     run_dir = train(config(tmp_path)).run_dir
     before = files(run_dir)
     done = command("resume", run_dir, "--ppo.total_timesteps", 128, f"--{key}", value)
-    assert done.status == 1
+    assert done.status == 2
     shown = key.removesuffix(".length")
-    assert done.error_line.startswith(f"ppo: --{shown}: a run that goes on keeps its {shown}")
+    assert done.error_line.startswith(f"ppo: --{shown}: is ")
+    assert "cannot become" in done.error_line
     assert files(run_dir) == before
 
 
@@ -250,16 +256,18 @@ def test_a_run_without_a_checkpoint_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("quantity", ["observation", "reward"])
-def test_a_number_that_is_not_finite_leaves_the_checkpoint_byte_for_byte(tmp_path, quantity):
+def test_a_number_that_is_not_finite_leaves_the_last_good_state(tmp_path, quantity):
     """A rollout has sixteen vector steps; the fault comes in the second one after a resume."""
     kwargs = {"quantity": quantity, "at": 20, "value": "nan"}
     budget = ("ppo.total_timesteps=32", "eval.max_episode_steps=10")
     settings = config(tmp_path, "Sick", *budget, kwargs=kwargs)
     run_dir = train(settings).run_dir
-    before = files(run_dir)
+    before, state = files(run_dir), checkpoint(run_dir)
     with pytest.raises(NonFiniteError, match=f"environment 0 returned a non-finite {quantity} at"):
         resume(run_dir, ["ppo.total_timesteps=128"])
-    after = files(run_dir)
+    after, state_after = files(run_dir), checkpoint(run_dir)
     assert after.keys() == before.keys()
-    changed = {name for name in after if after[name] != before[name]}
-    assert changed == {"progress.csv", "config.yaml", "provenance.json"}
+    # That the run was taken up again is noted at once: its seeds must not be used twice.
+    assert state_after["counters"].pop("resumes") == state["counters"].pop("resumes") + 1
+    parts = ("agent", "optimizer", "counters", "generators", "recent_episodes")
+    assert not [path for part in parts for path in differences(state_after[part], state[part])]

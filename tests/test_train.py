@@ -476,7 +476,7 @@ def test_an_update_that_blows_up_stops_the_run_and_leaves_the_checkpoint(tmp_pat
 
     def update(networks, optimizer, batch, coefficients, **kwargs):
         (run_dir,) = (tmp_path / "runs").iterdir()
-        if (run_dir / "checkpoints" / "last.pt").exists():
+        if (run_dir / "checkpoints" / "step_32.pt").exists():
             saved.update(files(run_dir))
             batch = batch._replace(returns=batch.returns * float("inf"))
         return original(networks, optimizer, batch, coefficients, **kwargs)

@@ -8,7 +8,8 @@ import re
 import sys
 import zlib
 from collections.abc import Iterator
-from typing import Protocol
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
 
 _KINDS = 64  # far more than MuJoCo has; later ones stay silent
 _NUMBER = re.compile(r"[-+]?\d[\d.e+-]*")
@@ -22,6 +23,7 @@ class ShownKinds(Protocol):
 
 
 _shown: ShownKinds = [0] * _KINDS
+_turn: AbstractContextManager[Any] = nullcontext()  # of the process that looks and notes
 
 
 def shown_kinds() -> ShownKinds:
@@ -29,10 +31,13 @@ def shown_kinds() -> ShownKinds:
     return _shown
 
 
-def share_shown_kinds(shared: ShownKinds) -> None:
-    """Let this process note what it shows in `shared`, so that all workers speak once together."""
-    global _shown  # noqa: PLW0603 - MuJoCo has one callback per process, and so has this
-    _shown = shared
+def share_shown_kinds(shared: ShownKinds, turn: AbstractContextManager[Any]) -> None:
+    """Let this process note what it shows in `shared`, so that all workers speak once together.
+
+    `turn` keeps two workers from finding at the same moment that nothing was shown yet.
+    """
+    global _shown, _turn  # MuJoCo has one callback per process, and so has this
+    _shown, _turn = shared, turn
 
 
 def quiet_mujoco() -> None:
@@ -47,11 +52,10 @@ def _on_warning(message: str) -> None:
         return
     # One kind is one text but for its numbers: the time, the joint.
     kind = zlib.crc32(_NUMBER.sub("#", message).encode()) or 1
-    for place, known in enumerate(_shown):
-        if known == kind:
+    with _turn:
+        found = next((entry for entry in enumerate(_shown) if entry[1] in (0, kind)), None)
+        if found is None or found[1] == kind:
             return
-        if known == 0:
-            _shown[place] = kind
-            text = " ".join(message.split())
-            print(f"MuJoCo warning: {text} (shown once per kind)", file=sys.stderr, flush=True)
-            return
+        _shown[found[0]] = kind
+    text = " ".join(message.split())
+    print(f"MuJoCo warning: {text} (shown once per kind)", file=sys.stderr, flush=True)

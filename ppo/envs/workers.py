@@ -13,7 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from multiprocessing import connection
 from typing import Any, cast
@@ -40,7 +40,8 @@ class Workers(AsyncVectorEnv[Any, Any]):
         autoreset_mode: AutoresetMode,
         context: str | None,
     ) -> None:
-        shown = multiprocessing.get_context(context).RawArray("L", list(shown_kinds()))
+        processes = multiprocessing.get_context(context)
+        shown = processes.RawArray("L", list(shown_kinds())), processes.Lock()
         self._env_id = env_id
         self.processes = []
         self.parent_pipes = []
@@ -153,7 +154,7 @@ def _signals_held_back() -> Iterator[None]:
 
 
 def _worker(
-    shown: ShownKinds,
+    shown: tuple[ShownKinds, AbstractContextManager[Any]],
     index: int,
     env_fn: Any,
     pipe: connection.Connection,
@@ -176,7 +177,7 @@ def _worker(
             pipe.send((None, False))
 
 
-def _settle(shown: ShownKinds) -> None:
+def _settle(shown: tuple[ShownKinds, AbstractContextManager[Any]]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if hasattr(os, "setpgid"):
@@ -186,7 +187,7 @@ def _settle(shown: ShownKinds) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     # A fork may have inherited a progress display in their place.
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
-    share_shown_kinds(shown)
+    share_shown_kinds(*shown)
     quiet_mujoco()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
