@@ -126,12 +126,13 @@ _POLICY = (
     Reading("policy loss", "train/policy_gradient_loss"),
     Reading("entropy loss", "train/entropy_loss"),
 )
-_COMPACT = (*_EPISODES[:2], *_CRITIC[:2], *_POLICY[:2], _POLICY[3], *_CRITIC[4:], _EPISODES[4])
+_COMPACT = (*_EPISODES[:2], *_CRITIC[:3], *_POLICY[:2], _POLICY[3], *_CRITIC[4:], _EPISODES[4])
 _LINE = (
     Reading("return", "rollout/ep_rew_mean"),
     Reading("length", "rollout/ep_len_mean"),
     Reading("ev", "train/explained_variance", fixed),
     Reading("ev(lam=1)", "train/explained_variance_mc", fixed),
+    Reading("weight", "train/bootstrap_weight", fixed),
     Reading("kl", "train/approx_kl"),
     Reading("clip", "train/clip_fraction", percent),
     Reading("std", "train/std"),

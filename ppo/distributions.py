@@ -22,6 +22,8 @@ from ppo.errors import UserError
 LOG_STD_MIN = -5.0
 LOG_STD_MAX = 2.0
 
+SHOWN_CHARACTERS = 120
+
 _LOG_2PI = math.log(2.0 * math.pi)
 
 
@@ -137,8 +139,6 @@ class GaussianHead:
         """[..., A] as sampled -> [..., *shape] within bounds, in the dtype of the space."""
         shape = actions.shape[:-1] + self.low.shape
         clipped: NDArray[Any] = np.clip(actions.reshape(shape), self.low, self.high)
-        if np.issubdtype(np.dtype(self.dtype), np.integer):
-            clipped = np.rint(clipped)
         return np.asarray(clipped, dtype=self.dtype)
 
 
@@ -183,9 +183,9 @@ def make_head(space: spaces.Space[Any]) -> Head:
     """The head for an action space.
 
     Raises:
-        UserError: if the space is neither Box, Discrete nor MultiDiscrete.
+        UserError: if the space is neither a Box of floats, nor Discrete, nor MultiDiscrete.
     """
-    if isinstance(space, spaces.Box):
+    if isinstance(space, spaces.Box) and space.dtype.kind == "f" and space.low.size > 0:
         return GaussianHead(
             low=space.low.astype(np.float64),
             high=space.high.astype(np.float64),
@@ -198,7 +198,8 @@ def make_head(space: spaces.Space[Any]) -> Head:
         sizes = tuple(int(n) for n in space.nvec.reshape(-1))
         start = np.asarray(space.start, dtype=np.int64).reshape(-1)
         return CategoricalHead(sizes, start, space.nvec.shape, str(space.dtype))
+    shown = " ".join(str(space).split())
     raise UserError(
-        f"action space {space} is not supported: PPO here acts in Box, Discrete and MultiDiscrete"
-        " spaces; wrap the environment so that its actions are one of these"
+        f"action space {shown[:SHOWN_CHARACTERS]} is not supported; supported are Box of floats,"
+        " Discrete and MultiDiscrete"
     )

@@ -80,7 +80,7 @@ def provenance(
     """
     return Provenance(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=shlex.join(argv),
+        command=shlex.join(_as_typed(argv)),
         env_steps=env_steps,
         versions={
             "python": platform.python_version(),
@@ -91,6 +91,13 @@ def provenance(
         cpu_cores=_usable_cores(),
         platform=platform.platform(),
     )
+
+
+def _as_typed(argv: Sequence[str]) -> list[str]:
+    """`python -m ppo` shows as the path of a file that cannot be run by itself."""
+    if Path(argv[0]).name == "__main__.py":
+        return ["python", "-m", Path(argv[0]).parent.name, *argv[1:]]
+    return list(argv)
 
 
 def write_provenance(run_dir: Path, entry: Provenance) -> Path:

@@ -46,10 +46,10 @@ def measure_ours(env_id: str, *, total: int, warmup: int, seed: int) -> Speed:
                 *(sys.executable, "-m", "ppo", "train"),
                 str(ROOT / "configs" / f"{ENV_CONFIGS[env_id]}.yaml"),
                 *("--ppo.total_timesteps", str(total), "--seed", str(seed), "--runs_dir", runs),
-                *("--logging.progress", "off"),
             ],
             check=True,
             stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             cwd=ROOT,
         )
         (progress,) = Path(runs).glob("*/progress.csv")

@@ -163,7 +163,8 @@ def test_before_the_first_episode_there_is_a_dash_not_nan():
 def test_the_plain_line_is_ascii_and_complete():
     assert plain_line(status()) == (
         " 45%  460,800/1,024,000 steps  6,210/s  1:31 left  return 2,346  length 812.4  ev 0.83  "
-        "ev(lam=1) 0.61  kl 0.00912  clip 8.1%  std 0.612  lr 3e-4  grad 0.421  eval 2,402"
+        "ev(lam=1) 0.61  weight 0.31  kl 0.00912  clip 8.1%  std 0.612  lr 3e-4  grad 0.421  "
+        "eval 2,402"
     )
 
 
