@@ -293,7 +293,7 @@ def test_every_action_sent_lies_in_the_space(space):
 
 @pytest.mark.parametrize(
     ("space", "n_outputs", "has_log_std"),
-    [(SPACES[0], 3, True), (SPACES[1], 6, True), (SPACES[4], 4, False), (SPACES[6], 5, False)],
+    [(SPACES[0], 3, True), (SPACES[1], 6, True), (SPACES[3], 4, False), (SPACES[5], 5, False)],
     ids=str,
 )
 def test_heads_say_how_many_outputs_they_need(space, n_outputs, has_log_std):
