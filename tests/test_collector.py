@@ -493,3 +493,11 @@ def test_a_policy_that_has_blown_up_is_not_blamed_on_the_environment():
             agent.networks.actor[-1].bias.fill_(math.nan)
         with pytest.raises(NonFiniteError, match="policy's outputs are not finite at env step 0"):
             collector.collect(agent, 1, env_step_budget=100)
+
+
+def test_a_categorical_policy_that_has_blown_up_is_named_too():
+    with collecting(config_of("Staggered")) as (agent, collector):
+        with torch.no_grad():
+            agent.networks.actor[-1].bias.fill_(math.nan)
+        with pytest.raises(NonFiniteError, match="policy's outputs are not finite at env step 0"):
+            collector.collect(agent, 1, env_step_budget=100)

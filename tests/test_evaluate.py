@@ -247,3 +247,28 @@ def test_a_reader_that_has_gone_is_no_reason_for_a_traceback(tmp_path, run_dir):
         status = process.wait(60)
     assert err == ""
     assert status != 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("policy.activation", "relu"), ("normalize.observations", "false"), ("seed", "3")],
+)
+def test_keys_that_would_make_it_another_policy_are_refused(tmp_path, key, value):
+    run_dir = train(config(tmp_path)).run_dir
+    overrides = [f"{key}={value}"]
+    with pytest.raises(UserError, match=f"^--{key}: is .* cannot become"):
+        evaluate_run(run_dir, overrides=overrides)
+
+
+def test_a_task_with_another_kind_of_action_is_refused(tmp_path):
+    """Both have one policy output a number, so that sizes alone would not tell."""
+    run_dir = train(config(tmp_path, kwargs={"action": "box", "length": 16})).run_dir
+    overrides = ["env.kwargs.action=start5"]
+    with pytest.raises(UserError, match=r"^the agent has .* gaussian policy outputs, but .* needs"):
+        evaluate_run(run_dir, overrides=overrides)
+
+
+def test_a_reset_that_is_not_finite_is_named(tmp_path):
+    settings = config(tmp_path, "Sick", kwargs={"quantity": "observation", "at": 0, "value": "nan"})
+    with pytest.raises(NonFiniteError, match=r"non-finite observation at env step 0 of an episode"):
+        assess(settings)

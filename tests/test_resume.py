@@ -271,3 +271,75 @@ def test_a_number_that_is_not_finite_leaves_the_last_good_state(tmp_path, quanti
     assert state_after["counters"].pop("resumes") == state["counters"].pop("resumes") + 1
     parts = ("agent", "optimizer", "counters", "generators", "recent_episodes")
     assert not [path for part in parts for path in differences(state_after[part], state[part])]
+
+
+# --- what every start leaves at once ---
+
+
+def test_a_run_that_is_killed_at_once_can_be_resumed_and_its_starts_are_told_apart(
+    tmp_path, monkeypatch
+):
+    given = []
+    original = EnvBatch.reset
+
+    def reset(batch, seeds):
+        given.append(list(seeds))
+        raise NonFiniteError("stopped before the first step")
+
+    run_dir = train(config(tmp_path)).run_dir
+    monkeypatch.setattr(EnvBatch, "reset", reset)
+    for _ in range(2):
+        with pytest.raises(NonFiniteError):
+            resume(run_dir, ["ppo.total_timesteps=128"])
+    assert not set(given[0]) & set(given[1])
+    monkeypatch.setattr(EnvBatch, "reset", original)
+    assert resume(run_dir).env_steps == 128  # the extension is on disk, too
+
+
+def test_whether_to_compile_is_decided_by_the_whole_run(tmp_path, monkeypatch):
+    """Otherwise the last iterations of a resumed run would round in another way."""
+    asked = []
+    original = loop.choose
+
+    def choose(setting, *, gradient_steps, device):
+        asked.append(gradient_steps)
+        return original(setting, gradient_steps=gradient_steps, device=device)
+
+    monkeypatch.setattr(loop, "choose", choose)
+    settings = config(
+        tmp_path,
+        "tests.runs:Halting-v0",
+        "ppo.total_timesteps=320",
+        kwargs={"how": "SIGINT", "at": 100},
+    )
+    with pytest.raises(Interrupted):
+        train(settings)
+    resume(only_run(tmp_path))
+    assert asked == [40, 40]
+
+
+def test_a_new_learning_rate_reaches_an_adaptive_schedule_within_its_bounds(tmp_path):
+    budget = "ppo.total_timesteps=96"
+    adaptive = ("ppo.lr_schedule=adaptive_kl", "ppo.min_learning_rate=1e-4")
+    run_dir = train(config(tmp_path)).run_dir
+    resume(run_dir, [budget, *adaptive, "ppo.learning_rate=2e-3"])
+    assert column(run_dir, "train/learning_rate")[2] == pytest.approx(2e-3)
+    narrow = ("ppo.min_learning_rate=5e-3", "ppo.learning_rate=6e-3", "ppo.total_timesteps=128")
+    resume(run_dir, narrow)
+    assert column(run_dir, "train/learning_rate")[3] == pytest.approx(6e-3)
+
+
+def test_what_was_selected_is_never_ahead_of_what_can_be_resumed(tmp_path):
+    file = config_file(
+        tmp_path,
+        "tests.runs:Halting-v0",
+        "ppo.total_timesteps=320",
+        "eval.every=32",
+        "checkpoint.every=0",
+        kwargs={"how": "SIGKILL", "at": 40},
+    )
+    with start("train", file, cwd=tmp_path) as process:
+        process.communicate(timeout=60)
+    run_dir = only_run(tmp_path)
+    best, last = (checkpoint(run_dir, name)["counters"]["env_steps"] for name in ("best", "last"))
+    assert best <= last == 64
