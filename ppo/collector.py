@@ -124,7 +124,7 @@ class RolloutCollector:
                 break
         rollout = _assemble(agent, columns)
         if witness:
-            check_rollout(rollout, witness.values())
+            check_rollout(rollout, witness.reached())
         return Collected(rollout, self.env_steps - start, episodes)
 
     def _see(self, agent: Agent) -> None:

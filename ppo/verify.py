@@ -1,7 +1,7 @@
 """`ppo.check_rollout`: hold a rollout against the contract, on live data."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,12 +23,24 @@ class _Arrival:
     at_arrival: NDArray[np.float32]
 
 
+class Reached(NamedTuple):
+    """What every row really led to.
+
+    Attributes:
+        observations: as the network would see them, float32 [T, N, D].
+        values: V of them, by the critic that collected, [T, N].
+    """
+
+    observations: Tensor
+    values: Tensor
+
+
 class Witness:
     """Keeps, beside the collector, what every row really led to.
 
-    It looks at the raw states that the environments returned, never at what the collector made of
-    them. A state in which somebody goes on to act is normalised with the statistics of that next
-    row, and any other with those of the row that reached it.
+    It normalises the raw states that the environments said were reached, and never reads what the
+    collector made of them. A state in which somebody goes on to act is normalised with the
+    statistics of that next row, and any other with those of the row that reached it.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -48,25 +60,22 @@ class Witness:
             seen = self._agent.normalize(arrival.reached)
             self._reached.append(np.where(arrival.closes[:, None], arrival.at_arrival, seen))
 
-    def values(self) -> Tensor:
-        """V of what every row led to, [T, N], by the critic as it is now."""
+    def reached(self) -> Reached:
+        """All rows so far, valued by the critic as it is now."""
         self.before_acting()
+        observations = torch.from_numpy(np.stack(self._reached)).to(self._agent.device)
         with torch.inference_mode():
-            reached = torch.from_numpy(np.stack(self._reached)).to(self._agent.device)
-            return self._agent.networks.value(reached)
+            return Reached(observations, self._agent.networks.value(observations))
 
 
-def check_rollout(
-    rollout: Rollout, revalued: Tensor, *, relative_tolerance: float = RELATIVE_TOLERANCE
-) -> None:
+def check_rollout(rollout: Rollout, reached: Reached) -> None:
     """Hold a rollout against the contract; used by `ppo.check_rollout` on live data.
 
     Args:
         rollout: what the collector made.
-        revalued: V of the observation that each row really led to, computed afresh from what the
-            environments returned, [T, N].
-        relative_tolerance: of the difference between `revalued` and `next_values`, relative to
-            the larger of 1 and the value.
+        reached: what each row really led to, made afresh from what the environments returned.
+            Its values may differ from `next_values` by 1e-5 of the value, or of 1 where that is
+            larger.
 
     Raises:
         ContractError: naming the row and what is wrong with it.
@@ -85,21 +94,22 @@ def check_rollout(
             )
             raise ContractError(f"check_rollout: {field.name} is not finite at {where}")
     scale = rollout.next_values.abs().clamp(min=1.0)
-    wrong = ((revalued - rollout.next_values).abs() > relative_tolerance * scale) & rollout.valid
+    difference = (reached.values - rollout.next_values).abs()
+    wrong = (difference > RELATIVE_TOLERANCE * scale) & rollout.valid
     if bool(wrong.any()):
         raise ContractError(
             "check_rollout: next_values is not the value of the observation that the row led to,"
             f" at {_place(wrong)}: {float(rollout.next_values[wrong][0])}"
-            f" against {float(revalued[wrong][0])}"
+            f" against {float(reached.values[wrong][0])}"
         )
-    _check_boundaries(rollout)
+    _check_boundaries(rollout, reached.observations)
 
 
-def _check_boundaries(rollout: Rollout) -> None:
+def _check_boundaries(rollout: Rollout, reached: Tensor) -> None:
     """A row may only continue into a neighbour that starts where it ended."""
     ended = rollout.terminated | rollout.truncated
     continues = (~ended & rollout.valid)[:-1]
-    same_state = (rollout.next_observations[:-1] == rollout.observations[1:]).flatten(2).all(-1)
+    same_state = (reached[:-1] == rollout.observations[1:]).flatten(2).all(-1)
     leaks = continues & ~(same_state & rollout.valid[1:])
     if bool(leaks.any()):
         raise ContractError(

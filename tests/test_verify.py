@@ -1,11 +1,14 @@
 from dataclasses import replace
+from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 
 from ppo import collector as collector_module
+from ppo.envs import EnvBatch
 from ppo.errors import ContractError
-from ppo.verify import Witness, check_rollout
+from ppo.verify import Reached, Witness, check_rollout
 from tests.collecting import BACKENDS, MODES, collecting, config_of
 
 TOYS = [
@@ -73,12 +76,13 @@ def live(mode="same_step"):
     with collecting(config) as (agent, collector):
         rollout = collector.collect(agent, 12, env_step_budget=10**6).rollout
     with torch.no_grad():
-        return rollout, agent.networks.value(rollout.next_observations)
+        reached = rollout.next_observations.clone()
+        return rollout, Reached(reached, agent.networks.value(reached))
 
 
-def refusal(rollout, revalued):
+def refusal(rollout, reached):
     with pytest.raises(ContractError) as error:
-        check_rollout(rollout, revalued)
+        check_rollout(rollout, reached)
     message = str(error.value)
     assert "\n" not in message
     return message
@@ -98,8 +102,8 @@ def test_a_sound_rollout_passes(mode):
 @pytest.mark.parametrize("name", ["terminated", "truncated", "valid"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.uint8])
 def test_flags_must_be_bool(name, dtype):
-    rollout, revalued = live()
-    message = refusal(replace(rollout, **{name: getattr(rollout, name).to(dtype)}), revalued)
+    rollout, reached = live()
+    message = refusal(replace(rollout, **{name: getattr(rollout, name).to(dtype)}), reached)
     assert f"{name} must be bool, not {dtype}" in message
 
 
@@ -109,18 +113,18 @@ def test_flags_must_be_bool(name, dtype):
 )
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_numbers_must_be_finite(name, value):
-    rollout, revalued = live()
+    rollout, reached = live()
     place = (3, 2, 1) if getattr(rollout, name).ndim == 3 else (3, 2)
     broken = replace(rollout, **{name: edited(getattr(rollout, name), place, value)})
-    assert refusal(broken, revalued).endswith(f"{name} is not finite at row 3 of environment 2")
+    assert refusal(broken, reached).endswith(f"{name} is not finite at row 3 of environment 2")
 
 
 def test_a_next_value_of_another_state_is_caught():
-    rollout, revalued = live()
+    rollout, reached = live()
     row, env = rollout.truncated.nonzero()[0].tolist()
     assert row < 11
     wrong = edited(rollout.next_values, (row, env), rollout.values[row + 1, env])
-    message = refusal(replace(rollout, next_values=wrong), revalued)
+    message = refusal(replace(rollout, next_values=wrong), reached)
     assert f"next_values is not the value of the observation that the row led to, at row {row}" in (
         message
     )
@@ -128,36 +132,38 @@ def test_a_next_value_of_another_state_is_caught():
 
 
 def test_the_tolerance_is_relative():
-    rollout, revalued = live()
+    rollout, reached = live()
     big = replace(rollout, next_values=torch.full_like(rollout.next_values, 1e6))
-    check_rollout(big, torch.full_like(revalued, 1e6 + 5.0))
-    assert "next_values" in refusal(big, torch.full_like(revalued, 1e6 + 50.0))
+    check_rollout(big, reached._replace(values=torch.full_like(reached.values, 1e6 + 5.0)))
+    assert "next_values" in refusal(
+        big, reached._replace(values=torch.full_like(reached.values, 1e6 + 50.0))
+    )
 
 
 def test_an_end_that_was_dropped_is_a_leak():
-    rollout, revalued = live()
+    rollout, reached = live()
     for name in ("terminated", "truncated"):
         only = getattr(rollout, name) & ~(rollout.terminated & rollout.truncated)
         row, env = only.nonzero()[0].tolist()
         broken = replace(rollout, **{name: edited(getattr(rollout, name), (row, env), False)})
-        message = refusal(broken, revalued)
+        message = refusal(broken, reached)
         assert f"the row at row {row} of environment {env} claims to continue" in message
 
 
 def test_running_on_into_a_reset_step_is_a_leak():
-    rollout, revalued = live("next_step")
+    rollout, reached = live("next_step")
     row, env = (rollout.terminated & ~rollout.truncated).nonzero()[0].tolist()
     assert not rollout.valid[row + 1, env]
     broken = replace(rollout, terminated=edited(rollout.terminated, (row, env), False))
-    assert "is not closed" in refusal(broken, revalued)
+    assert "is not closed" in refusal(broken, reached)
 
 
 def test_an_end_in_a_row_without_an_action_is_a_phantom():
-    rollout, revalued = live("next_step")
+    rollout, reached = live("next_step")
     row, env = (~rollout.valid).nonzero()[0].tolist()
     for name in ("terminated", "truncated"):
         broken = replace(rollout, **{name: edited(getattr(rollout, name), (row, env), True)})
-        message = refusal(broken, revalued)
+        message = refusal(broken, reached)
         assert f"row {row} of environment {env} ends an episode, but nobody acted" in message
 
 
@@ -198,3 +204,16 @@ def test_a_collector_that_uses_the_statistics_of_another_step_is_caught(monkeypa
     monkeypatch.setattr(collector_module._Columns, "arrivals_of_every_step", kept, raising=False)
     config = config_of("Cnt", env__kwargs={"length": 100}, normalize__observations=True)
     assert_refused(config, "led to, at row 2 of environment 0")
+
+
+def test_an_end_that_the_environments_hide_is_caught_on_live_data():
+    """The values agree then, since the row is taken to reach what was shown next."""
+    sound = EnvBatch.step
+
+    def hiding(self, actions):
+        step = sound(self, actions)
+        no_end = np.zeros(self.n_envs, dtype=np.bool_)
+        return replace(step, terminated=no_end, truncated=no_end)
+
+    with mock.patch.object(EnvBatch, "step", hiding):
+        assert_refused(config_of("Staggered"), "led to|is not closed")
