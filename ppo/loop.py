@@ -11,7 +11,7 @@ from torch import Tensor
 from ppo import schedules
 from ppo.checkpoint import TrainingState
 from ppo.collector import Collected, RolloutCollector
-from ppo.compilation import CompileChoice, CompiledStep, choose
+from ppo.compilation import CompileChoice, CompiledEpoch, choose
 from ppo.config import Config
 from ppo.envs import EnvBatch
 from ppo.errors import NonFiniteError, UserError
@@ -27,7 +27,15 @@ from ppo.rollout import Rollout, flatten_valid
 from ppo.rundir import RunDirectory
 from ppo.seeding import Stream, env_seeds
 from ppo.storage import write_checkpoint
-from ppo.update import Coefficients, Hyperparameters, StepFunction, UpdateMetrics, make_step, update
+from ppo.update import (
+    Coefficients,
+    EpochFunction,
+    Hyperparameters,
+    UpdateMetrics,
+    make_step,
+    one_by_one,
+    update,
+)
 
 # Without any end of an episode, after so many iterations it is likely that none will come.
 ENDLESS_ITERATIONS = 10
@@ -61,7 +69,7 @@ class TrainingLoop:
             max_grad_norm=config.ppo.max_grad_norm,
             target_kl=config.ppo.target_kl,
         )
-        self.step, self.compile_choice = self._step_function()
+        self.epoch, self.compile_choice = self._epoch_function()
         self.collector = RolloutCollector(
             session.envs,
             generator=state.actions,
@@ -137,7 +145,7 @@ class TrainingLoop:
                     state.optimizer,
                     batch,
                     coefficients,
-                    step=self.step,
+                    epoch=self.epoch,
                     hyperparameters=self.hyperparameters,
                     generator=state.permutations,
                 )
@@ -319,7 +327,7 @@ class TrainingLoop:
         """Write the state at the end of the last iteration."""
         write_checkpoint(self.session.run.path / "checkpoints" / f"{name}.pt", self.snapshot)
 
-    def _step_function(self) -> tuple[StepFunction, CompileChoice]:
+    def _epoch_function(self) -> tuple[EpochFunction, CompileChoice]:
         networks = self.state.agent.networks
         # By the whole run, not by what is left of it: a resumed run rounds as a straight one.
         choice = choose(
@@ -327,10 +335,11 @@ class TrainingLoop:
             gradient_steps=self.plan.gradient_steps,
             device=self.state.agent.device,
         )
-        eager = make_step(networks, self.hyperparameters)
+        step, batch_size = make_step(networks, self.hyperparameters), self.config.ppo.batch_size
         if not choice.compiled:
-            return eager, choice
-        return CompiledStep(eager, batch_size=self.hyperparameters.batch_size), choice
+            return one_by_one(step), choice
+        n_minibatches = self.plan.rollout // batch_size
+        return CompiledEpoch(step, batch_size=batch_size, n_minibatches=n_minibatches), choice
 
     def _announce(self) -> None:
         say = self.view.message

@@ -1,5 +1,6 @@
 """Starting and resuming runs: opens what a run needs, and closes it again whatever happens."""
 
+import gc
 import math
 import sys
 import warnings
@@ -127,6 +128,7 @@ def _run(
             )
         )
         stack.enter_context(_warnings_to(view))
+        stack.enter_context(_start_up_not_collected())
         loop = TrainingLoop(config, state, Session(run, envs, plan, logger, view, signals))
         evaluation = loop.run()
     return TrainResult(
@@ -177,6 +179,21 @@ def _device(setting: str) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UserError(f"device: {setting} is not available on this machine; use cpu or auto")
     return device
+
+
+@contextmanager
+def _start_up_not_collected() -> Iterator[None]:
+    """Keep what was made until now out of garbage collections, which would walk all of it.
+
+    Importing PyTorch alone makes hundreds of thousands of objects that live as long as the
+    process; a training step makes few, and walking the others costs it 3%.
+    """
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

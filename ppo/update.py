@@ -5,9 +5,8 @@ nothing else, so that it runs eagerly, or compiled whole, on any device. All par
 flat vector, which makes the global gradient clip and Adam a handful of operations.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -66,7 +65,7 @@ class Hyperparameters:
 
 
 class StepMetrics(NamedTuple):
-    """Diagnostics of one gradient step, [] each.
+    """Diagnostics of one gradient step, [] each, or of K in a row, [K] each.
 
     Attributes:
         evaluated: the update had not been stopped before this minibatch (bool).
@@ -103,6 +102,7 @@ class Losses(NamedTuple):
 
 
 StepFunction = Callable[[Learner, Batch, Coefficients], tuple[Learner, StepMetrics]]
+EpochFunction = Callable[[Learner, Sequence[Batch], Coefficients], tuple[Learner, StepMetrics]]
 
 
 def compute_losses(
@@ -200,6 +200,26 @@ def make_step(networks: ActorCritic, hyperparameters: Hyperparameters) -> StepFu
     return minibatch_step
 
 
+def one_by_one(step: StepFunction) -> EpochFunction:
+    """Gradient steps over K minibatches in their order, with their metrics, [K] each."""
+
+    def epoch(
+        learner: Learner, minibatches: Sequence[Batch], coefficients: Coefficients
+    ) -> tuple[Learner, StepMetrics]:
+        metrics = []
+        for minibatch in minibatches:
+            learner, measured = step(learner, minibatch, coefficients)
+            metrics.append(measured)
+        return learner, StepMetrics(*(torch.stack(rows) for rows in zip(*metrics, strict=True)))
+
+    return epoch
+
+
+def join(parts: Sequence[StepMetrics]) -> StepMetrics:
+    """Metrics of several rows of gradient steps as one, in their order."""
+    return StepMetrics(*(torch.cat(rows) for rows in zip(*parts, strict=True)))
+
+
 def adam(
     parameters: Tensor, gradient: Tensor, state: OptimizerState, learning_rates: Tensor
 ) -> tuple[Tensor, OptimizerState]:
@@ -263,7 +283,7 @@ def update(
     batch: Batch,
     coefficients: Coefficients,
     *,
-    step: StepFunction,
+    epoch: EpochFunction,
     hyperparameters: Hyperparameters,
     generator: torch.Generator,
 ) -> tuple[OptimizerState, UpdateMetrics]:
@@ -277,27 +297,23 @@ def update(
     device = batch.log_probs.device
     active = torch.ones((), dtype=torch.bool, device=device)
     learner = Learner(flatten_parameters(networks), optimizer, active)
-    epochs: list[list[StepMetrics]] = []
+    epochs: list[StepMetrics] = []
     for _ in range(hyperparameters.n_epochs):
         order = torch.randperm(batch.size, generator=generator).to(device)
-        epochs.append([])
-        for minibatch in batch.rows(order).minibatches(hyperparameters.batch_size):
-            learner, metrics = step(learner, minibatch, coefficients)
-            epochs[-1].append(metrics)
+        minibatches = batch.rows(order).minibatches(hyperparameters.batch_size)
+        learner, metrics = epoch(learner, minibatches, coefficients)
+        epochs.append(metrics)
         if not bool(learner.active):  # the one point of an epoch where the host waits
             break
     load_parameters(networks, learner.parameters)
     return learner.optimizer, _summarise(epochs, networks, batch)
 
 
-def _summarise(
-    epochs: list[list[StepMetrics]], networks: ActorCritic, batch: Batch
-) -> UpdateMetrics:
-    flat = list(chain.from_iterable(epochs))
-    steps = StepMetrics(*(torch.stack(column) for column in zip(*flat, strict=True)))
+def _summarise(epochs: list[StepMetrics], networks: ActorCritic, batch: Batch) -> UpdateMetrics:
+    steps = join(epochs)
     seen = steps.evaluated
     last_epoch = seen.clone()
-    last_epoch[: len(seen) - len(epochs[-1])] = False
+    last_epoch[: len(seen) - len(epochs[-1].loss)] = False
     evaluated = torch.stack(steps[:-2])[:, seen]  # [diagnostics, minibatches evaluated]
     policy, value, entropy, loss, _, clipped, grad_norm = evaluated.mean(dim=1).tolist()
     parameters = flatten_parameters(networks)

@@ -12,7 +12,7 @@ from ppo.gae import compute_gae
 from ppo.parameters import flatten_parameters, learning_rate_vector
 from ppo.rollout import flatten_valid
 from ppo.storage import read_checkpoint, write_checkpoint
-from ppo.update import Coefficients, Hyperparameters, make_step, update
+from ppo.update import Coefficients, Hyperparameters, make_step, one_by_one, update
 from tests.collecting import config_of
 
 CPU = torch.device("cpu")
@@ -49,7 +49,7 @@ def fresh(config):
 
 def iterate(state, config, n=1):
     """Whole iterations, each in environments that start anew: their state does not matter."""
-    step = make_step(state.agent.networks, SETTINGS)
+    epoch = one_by_one(make_step(state.agent.networks, SETTINGS))
     for _ in range(n):
         with make_vector_env(config.env) as envs:
             collector = RolloutCollector(envs, generator=state.actions, env_steps=state.env_steps)
@@ -71,7 +71,7 @@ def iterate(state, config, n=1):
             state.optimizer,
             flatten_valid(rollout, advantages, returns),
             Coefficients(rates, torch.tensor(0.2), torch.tensor(0.0)),
-            step=step,
+            epoch=epoch,
             hyperparameters=SETTINGS,
             generator=state.permutations,
         )

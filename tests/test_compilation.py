@@ -5,7 +5,7 @@ import torch
 from gymnasium import spaces
 
 from ppo import compilation
-from ppo.compilation import WORTHWHILE_GRADIENT_STEPS, CompiledStep, choose
+from ppo.compilation import WORTHWHILE_GRADIENT_STEPS, CompiledEpoch, choose
 from ppo.parameters import flatten_parameters
 from ppo.update import make_step
 from tests.test_update import batch_for, coefficients, hyper, networks_for, run
@@ -53,12 +53,12 @@ class FakeCompiler:
     def __init__(self, error=None):
         self.error, self.sizes = error, []
 
-    def __call__(self, step, **options):
-        def compiled(learner, minibatch, coefs):
-            self.sizes.append(minibatch.size)
+    def __call__(self, epoch, **options):
+        def compiled(learner, minibatches, coefs):
+            self.sizes.append([minibatch.size for minibatch in minibatches])
             if self.error is not None:
                 raise self.error
-            return step(learner, minibatch, coefs)
+            return epoch(learner, minibatches, coefs)
 
         return compiled
 
@@ -69,20 +69,32 @@ def eager_result(size):
     return flatten_parameters(networks), metrics
 
 
-def stepped(size):
+def stepped(size, n_minibatches):
     networks = networks_for(BOX)
-    step = CompiledStep(make_step(networks, hyper()), batch_size=8)
+    epoch = CompiledEpoch(make_step(networks, hyper()), batch_size=8, n_minibatches=n_minibatches)
     batch, coefs = batch_for(networks, size), coefficients(networks)
-    _, metrics = run(networks, batch, hyper(), coefs, step=step)
+    _, metrics = run(networks, batch, hyper(), coefs, epoch=epoch)
     return flatten_parameters(networks), metrics
 
 
-def test_a_shorter_minibatch_goes_through_the_eager_step(monkeypatch):
+@pytest.mark.parametrize(
+    ("size", "n_minibatches", "compiled"),
+    [
+        (19, 2, [[8, 8]]),  # and 3 rows eagerly
+        (40, 5, [[8]] * 5),  # no group divides five
+        (64, 8, [[8, 8, 8, 8]] * 2),
+        (44, 8, [[8, 8, 8, 8]]),  # a short rollout: 8 and 4 rows eagerly
+        (7, 2, []),
+    ],
+)
+def test_what_fills_no_group_goes_through_the_eager_function(
+    size, n_minibatches, compiled, monkeypatch
+):
     compiler = FakeCompiler()
     monkeypatch.setattr(torch, "compile", compiler)
-    parameters, metrics = stepped(19)  # 8, 8 and 3 rows, twice
-    assert compiler.sizes == [8, 8, 8, 8]
-    expected, expected_metrics = eager_result(19)
+    parameters, metrics = stepped(size, n_minibatches)
+    assert compiler.sizes == compiled * hyper().n_epochs
+    expected, expected_metrics = eager_result(size)
     assert torch.equal(parameters, expected)
     assert metrics == expected_metrics
 
@@ -94,12 +106,12 @@ def test_a_failed_compilation_costs_one_warning_and_no_number(error, monkeypatch
     compiler = FakeCompiler(error)
     monkeypatch.setattr(torch, "compile", compiler)
     with pytest.warns(RuntimeWarning, match="compiling the update failed; going on") as caught:
-        parameters, metrics = stepped(19)
+        parameters, metrics = stepped(19, 2)
     assert len(caught) == 1
     message = str(caught[0].message)
     assert type(error).__name__ in message
     assert "\n" not in message
-    assert compiler.sizes == [8]  # it is not tried again
+    assert compiler.sizes == [[8, 8]]  # it is not tried again
     expected, expected_metrics = eager_result(19)
     assert torch.equal(parameters, expected)
     assert metrics == expected_metrics
@@ -108,7 +120,7 @@ def test_a_failed_compilation_costs_one_warning_and_no_number(error, monkeypatch
 def test_ctrl_c_while_compiling_is_no_failure_of_the_compiler(monkeypatch):
     monkeypatch.setattr(torch, "compile", FakeCompiler(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
-        stepped(8)
+        stepped(8, 1)
 
 
 @pytest.mark.slow
@@ -119,15 +131,14 @@ def test_the_compiled_step_is_the_eager_one(space):
     for compiled in (False, True):
         networks = networks_for(space)
         step = make_step(networks, settings)
-        if compiled:
-            step = CompiledStep(step, batch_size=settings.batch_size)
+        epoch = CompiledEpoch(step, batch_size=8, n_minibatches=4) if compiled else None
         batch = batch_for(networks, 37)
         coefs = coefficients(networks, actor=3e-3, ent_coef=0.01)
         with warnings.catch_warnings():
             # The compiler warns of its own affairs; that it failed stays an error.
             warnings.simplefilter("ignore")
             warnings.filterwarnings("error", message="compiling the update failed")
-            _, metrics = run(networks, batch, settings, coefs, step=step)
+            _, metrics = run(networks, batch, settings, coefs, step=step, epoch=epoch)
         results.append((flatten_parameters(networks), metrics))
     (eager, eager_metrics), (compiled, compiled_metrics) = results
     torch.testing.assert_close(compiled, eager, rtol=1e-4, atol=1e-5)

@@ -20,6 +20,7 @@ from ppo.update import (
     adam,
     compute_losses,
     make_step,
+    one_by_one,
     update,
 )
 
@@ -86,13 +87,13 @@ def coefficients(networks, *, actor=1e-3, critic=None, clip_range=0.2, ent_coef=
     )
 
 
-def run(networks, batch, settings, coefs, *, optimizer=None, step=None, seed=7):
+def run(networks, batch, settings, coefs, *, optimizer=None, step=None, epoch=None, seed=7):
     return update(
         networks,
         optimizer or OptimizerState.zeros(networks),
         batch,
         coefs,
-        step=step or make_step(networks, settings),
+        epoch=one_by_one(step or make_step(networks, settings)) if epoch is None else epoch,
         hyperparameters=settings,
         generator=torch.Generator().manual_seed(seed),
     )
