@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ppo.acting import ActingPolicy
 from ppo.config import Config, from_mapping
 from ppo.distributions import (
     CategoricalHead,
@@ -139,6 +140,10 @@ class Agent:
         """What the policy network's outputs mean."""
         return self.networks.head
 
+    def acting_policy(self) -> ActingPolicy:
+        """The policy as it stands now, for acting."""
+        return ActingPolicy(self.networks.actor, self.networks.log_std, self.head)
+
     def normalize(self, observations: NDArray[Any]) -> NDArray[np.float32]:
         """Observations [..., D] as the networks take them, with frozen statistics."""
         if self.observation_normalizer is None:
@@ -166,12 +171,10 @@ class Agent:
                 f"this agent takes observations of {size} numbers, one or a batch of them;"
                 f" got shape {list(raw.shape)}"
             )
-        with torch.inference_mode():
-            inputs = torch.from_numpy(self.normalize(raw.reshape(-1, size))).to(self.device)
-            policy = self.networks.policy(inputs)
-            generator = None if deterministic else torch.default_generator
-            chosen = policy.mode() if generator is None else policy.sample(generator)
-        actions = self.head.to_env(chosen.cpu().numpy())
+        policy = self.acting_policy()
+        outputs = policy.outputs(self.normalize(raw.reshape(-1, size)))
+        noise = None if deterministic else self.head.noise((len(outputs),), torch.default_generator)
+        actions = self.head.to_env(policy.actions(outputs, noise))
         return actions if batched else actions[0]
 
     def state(self) -> dict[str, Any]:

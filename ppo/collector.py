@@ -1,5 +1,6 @@
 """Acting in the environments, and keeping what really happened, row by row."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ppo.acting import ActingPolicy
 from ppo.agent import Agent
 from ppo.envs import EnvBatch, EnvStep
 from ppo.errors import NonFiniteError
@@ -31,7 +33,7 @@ class _Columns:
     """A rollout while it grows: one [N, ...] entry a vector step."""
 
     observations: list[NDArray[Any]] = field(default_factory=list)
-    actions: list[Tensor] = field(default_factory=list)
+    actions: list[NDArray[Any]] = field(default_factory=list)
     rewards: list[NDArray[Any]] = field(default_factory=list)
     learner_rewards: list[NDArray[Any]] = field(default_factory=list)
     terminated: list[NDArray[Any]] = field(default_factory=list)
@@ -106,11 +108,13 @@ class RolloutCollector:
         episodes: list[EpisodeSummary] = []
         witness = Witness(agent) if self._verify else None
         start = self.env_steps
+        policy = agent.acting_policy()
+        noise = agent.head.noise((n_steps, self.envs.n_envs), self.generator)
         for t in range(n_steps):
             self._see(agent)
             if witness:
                 witness.before_acting()
-            step = self._act(agent, columns)
+            step = self._act(agent, policy, noise[t], columns)
             last = t == n_steps - 1 or self.env_steps - start >= env_step_budget
             ended = step.terminated | step.truncated
             if last or ended.any():
@@ -134,18 +138,19 @@ class RolloutCollector:
             shown = self._observations if acting.all() else self._observations[acting]
             agent.observation_normalizer.update(shown)
 
-    def _act(self, agent: Agent, columns: _Columns) -> EnvStep:
+    def _act(
+        self, agent: Agent, policy: ActingPolicy, noise: NDArray[np.float32], columns: _Columns
+    ) -> EnvStep:
         seen = agent.normalize(self._observations)
-        with torch.inference_mode():
-            policy = agent.networks.policy(torch.from_numpy(seen).to(agent.device))
-            if not policy.is_finite():
-                raise NonFiniteError(
-                    f"the policy's outputs are not finite at env step {self.env_steps}: its"
-                    " parameters have blown up; the last checkpoint stands; a lower"
-                    " ppo.learning_rate may help"
-                )
-            actions = policy.sample(self.generator).cpu()
-        step = self.envs.step(agent.head.to_env(actions.numpy()))
+        outputs = policy.outputs(seen)
+        if not math.isfinite(outputs.sum()):
+            raise NonFiniteError(
+                f"the policy's outputs are not finite at env step {self.env_steps}: its"
+                " parameters have blown up; the last checkpoint stands; a lower"
+                " ppo.learning_rate may help"
+            )
+        actions = policy.actions(outputs, noise)
+        step = self.envs.step(agent.head.to_env(actions))
         check_finite("reward", step.rewards, env_step=self.env_steps)
         check_finite("observation", step.reached, env_step=self.env_steps)
         check_finite("observation", step.observations, env_step=self.env_steps)
@@ -186,7 +191,7 @@ def _assemble(agent: Agent, columns: _Columns) -> Rollout:
 
     observations = tensor(columns.observations)
     next_observations = torch.from_numpy(columns.next_observations()).to(device)
-    actions = torch.stack(columns.actions).to(device)
+    actions = tensor(columns.actions)
     with torch.no_grad():
         policy, values = agent.networks(observations.flatten(0, 1))
         log_probs = policy.log_prob(actions.flatten(0, 1))

@@ -1,8 +1,11 @@
 """Action distributions: what the network's outputs mean, and what the environment is sent.
 
 A `Head` is made from an action space. It says how many outputs the policy network needs and turns
-those outputs into a distribution, whose actions are stored exactly as sampled; `to_env` turns
-stored actions into what `env.step` takes. All shapes are [B, ...] over rows.
+those outputs into a distribution, for learning, and into actions, for acting, which are stored
+exactly as sampled; `to_env` turns stored actions into what `env.step` takes. All shapes are
+[B, ...] over rows. Noise is drawn apart from the outputs that it is added to, so that a whole
+rollout's can be drawn at once, and on the generator's device, so that a seed means the same
+everywhere.
 """
 
 import math
@@ -24,6 +27,9 @@ LOG_STD_MAX = 2.0
 
 SHOWN_CHARACTERS = 120
 
+Float32 = NDArray[np.float32]
+Actions = NDArray[Any]
+
 _LOG_2PI = math.log(2.0 * math.pi)
 
 
@@ -44,21 +50,6 @@ class DiagonalGaussian:
     def entropy(self) -> Tensor:
         """Differential entropy, [B]."""
         return (self.log_std + 0.5 * (1.0 + _LOG_2PI)).sum(-1).expand(self.mean.shape[0])
-
-    def sample(self, generator: torch.Generator) -> Tensor:
-        """One action a row, [B, A]."""
-        # Drawn where the generator lives, so that a seed means the same on every device.
-        noise = torch.randn(self.mean.shape, generator=generator, device=generator.device)
-        return self.mean + noise.to(self.mean.device) * self.log_std.exp()
-
-    def is_finite(self) -> bool:
-        """Whether actions can be drawn: no mean is NaN or infinite."""
-        # A sum is not finite where a term is not, and costs a third of asking for each.
-        return math.isfinite(float(self.mean.sum()))
-
-    def mode(self) -> Tensor:
-        """The most likely action, [B, A]."""
-        return self.mean
 
 
 @dataclass(frozen=True)
@@ -84,23 +75,6 @@ class MultiCategorical:
     def entropy(self) -> Tensor:
         """Entropy, summed over the K choices: [B]."""
         return torch.stack([-(log_p.exp() * log_p).sum(-1) for log_p in self._log_probs()]).sum(0)
-
-    def sample(self, generator: torch.Generator) -> Tensor:
-        """One action a row, int64 [B, K], counted from zero."""
-        # Drawn where the generator lives, so that a seed means the same on every device.
-        draws = [
-            torch.multinomial(log_p.exp().to(generator.device), 1, generator=generator)
-            for log_p in self._log_probs()
-        ]
-        return torch.cat(draws, dim=-1).to(self.logits.device)
-
-    def is_finite(self) -> bool:
-        """Whether actions can be drawn: no logit is NaN or infinite."""
-        return math.isfinite(float(self.logits.sum()))
-
-    def mode(self) -> Tensor:
-        """The most likely action, int64 [B, K]."""
-        return torch.stack([log_p.argmax(-1) for log_p in self._log_probs()], dim=-1)
 
     def _log_probs(self) -> list[Tensor]:
         return [part.log_softmax(-1) for part in torch.split(self.logits, list(self.sizes), dim=-1)]
@@ -135,6 +109,18 @@ class GaussianHead:
     def distribution(self, outputs: Tensor, log_std: Tensor) -> DiagonalGaussian:
         """Outputs [B, A] are the mean."""
         return DiagonalGaussian(outputs, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX))
+
+    def noise(self, rows: tuple[int, ...], generator: torch.Generator) -> Float32:
+        """What makes `actions` samples: standard normal, [*rows, A]."""
+        shape = (*rows, self.n_outputs)
+        return torch.randn(shape, generator=generator, device=generator.device).cpu().numpy()
+
+    def actions(self, outputs: Float32, log_std: Float32, noise: Float32 | None) -> Actions:
+        """Actions as sampled, [B, A]: mean + std * noise; the mode where there is no noise."""
+        if noise is None:
+            return outputs
+        std: Float32 = np.exp(np.minimum(np.maximum(log_std, LOG_STD_MIN), LOG_STD_MAX))
+        return outputs + std * noise
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """[..., A] as sampled -> [..., *shape] within bounds, in the dtype of the space."""
@@ -171,6 +157,27 @@ class CategoricalHead:
     def distribution(self, outputs: Tensor, log_std: Tensor) -> MultiCategorical:  # noqa: ARG002
         """Outputs [B, n_outputs] are the logits."""
         return MultiCategorical(outputs, self.sizes)
+
+    def noise(self, rows: tuple[int, ...], generator: torch.Generator) -> Float32:
+        """What makes `actions` samples: standard Gumbel, [*rows, n_outputs]."""
+        shape = (*rows, self.n_outputs)
+        waiting = torch.empty(shape, device=generator.device).exponential_(generator=generator)
+        return (-waiting.log()).cpu().numpy()
+
+    def actions(
+        self,
+        outputs: Float32,
+        log_std: Float32,  # noqa: ARG002
+        noise: Float32 | None,
+    ) -> Actions:
+        """Actions as sampled, int64 [B, K], counted from zero; the mode where there is no noise.
+
+        The largest of logit + Gumbel noise is distributed as the softmax of the logits.
+        """
+        scores = outputs if noise is None else outputs + noise
+        ends = np.cumsum(self.sizes)[:-1]
+        chosen = [part.argmax(axis=-1) for part in np.split(scores, ends, axis=-1)]
+        return np.stack(chosen, axis=-1)
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """[..., K] counted from zero -> [..., *shape] as the space counts."""

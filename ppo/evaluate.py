@@ -108,14 +108,13 @@ def evaluate(
     counts = np.zeros(envs.n_envs, dtype=np.int64)
     returns = np.zeros(envs.n_envs)
     lengths = np.zeros(envs.n_envs, dtype=np.int64)
+    policy = agent.acting_policy()
     observations = envs.reset(seeds)
     check_finite("observation", observations, env_step=0, of=place)
     while (counts < share).any():
-        inputs = torch.from_numpy(agent.normalize(observations)).to(agent.device)
-        with torch.inference_mode():
-            policy = agent.networks.policy(inputs)
-            actions = policy.mode() if deterministic else policy.sample(generator)
-        step = envs.step(agent.head.to_env(actions.cpu().numpy()))
+        noise = None if deterministic else agent.head.noise((envs.n_envs,), generator)
+        actions = policy.actions(policy.outputs(agent.normalize(observations)), noise)
+        step = envs.step(agent.head.to_env(actions))
         check_finite("reward", step.rewards, env_step=lengths + 1, of=place)
         check_finite("observation", step.reached, env_step=lengths + 1, of=place)
         check_finite("observation", step.observations, env_step=lengths + 1, of=place)

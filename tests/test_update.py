@@ -52,7 +52,9 @@ def batch_for(networks, size, seed=1):
     observations = normal(size, D)
     with torch.no_grad():
         policy, values = networks(observations)
-        actions = policy.sample(generator)
+        noise = networks.head.noise((size,), generator).astype(networks.log_std.numpy().dtype)
+        outputs, log_std = networks.actor(observations).numpy(), networks.log_std.numpy()
+        actions = torch.from_numpy(networks.head.actions(outputs, log_std, noise))
         log_probs = policy.log_prob(actions)
     return Batch(
         observations,
