@@ -20,6 +20,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from peers import N_ENVS, N_STEPS, sb3_ppo
+
 ROOT = Path(__file__).resolve().parent.parent
 ENV_CONFIGS = {
     "HalfCheetah-v5": "halfcheetah",
@@ -27,7 +29,6 @@ ENV_CONFIGS = {
     "Walker2d-v5": "walker2d",
     "Ant-v5": "ant",
 }
-N_ENVS, N_STEPS = 8, 256
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,7 @@ def _after_warmup(clock: list[tuple[int, float]], warmup: int) -> Speed:
 
 def run_sb3(env_id: str, total: int, seed: int) -> None:
     """The peer: DummyVecEnv, VecNormalize, one torch thread, the same hyperparameters."""
-    import torch
     from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
-    from stable_baselines3.common.vec_env import VecNormalize
 
     class Timed(PPO):
         """PPO that notes the time at the end of every iteration, learning included."""
@@ -87,21 +85,8 @@ def run_sb3(env_id: str, total: int, seed: int) -> None:
             super().train()
             clock.append((self.num_timesteps, time.monotonic() - started))
 
-    torch.set_num_threads(1)
     clock: list[tuple[int, float]] = []
-    envs = VecNormalize(make_vec_env(env_id, n_envs=N_ENVS, seed=seed), gamma=0.99)
-    model = Timed(
-        "MlpPolicy",
-        envs,
-        n_steps=N_STEPS,
-        batch_size=64,
-        n_epochs=10,
-        learning_rate=3e-4,
-        gamma=0.99,
-        gae_lambda=0.95,
-        device="cpu",
-        seed=seed,
-    )
+    model = sb3_ppo(env_id, seed=seed, base=Timed)
     started = time.monotonic()
     model.learn(total)
     print(json.dumps(clock))
