@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
 
 from ppo.agent import Agent
@@ -31,6 +32,7 @@ class TrainingState:
         evaluated_at: env steps at the last evaluation during training.
         saved_at: env steps at the last step_N checkpoint.
         best_return: best mean return of an evaluation during training, if there was one.
+        environments: where the environments and their episodes stand, if they can say.
         recent: the last hundred training episodes.
     """
 
@@ -46,6 +48,7 @@ class TrainingState:
     evaluated_at: int = 0
     saved_at: int = 0
     best_return: float | None = None
+    environments: dict[str, Any] | None = None
     recent: RecentEpisodes = field(default_factory=RecentEpisodes)
 
     @classmethod
@@ -92,6 +95,7 @@ class TrainingState:
                 "saved_at": self.saved_at,
             },
             "best_return": self.best_return,
+            "environments": _as_tensors(self.environments),
             "recent_episodes": self.recent.state(),
         }
 
@@ -114,6 +118,7 @@ class TrainingState:
                 permutations=torch.Generator(),
                 learning_rate=contents["learning_rate"],
                 best_return=contents["best_return"],
+                environments=_as_arrays(contents["environments"]),
                 **contents["counters"],
             )
             state.actions.set_state(contents["generators"]["actions"])
@@ -125,3 +130,27 @@ class TrainingState:
                 f" ({' '.join(str(error).split())})"
             ) from error
         return state
+
+
+def _as_tensors(tree: Any) -> Any:
+    """Arrays as tensors, which a checkpoint may hold; everything else as it is."""
+    match tree:
+        case dict():
+            return {key: _as_tensors(value) for key, value in tree.items()}
+        case list():
+            return [_as_tensors(value) for value in tree]
+        case np.ndarray():
+            return torch.from_numpy(tree.copy())
+    return tree
+
+
+def _as_arrays(tree: Any) -> Any:
+    """What `_as_tensors` was given."""
+    match tree:
+        case dict():
+            return {key: _as_arrays(value) for key, value in tree.items()}
+        case list():
+            return [_as_arrays(value) for value in tree]
+        case torch.Tensor():
+            return tree.numpy().copy()
+    return tree

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,8 +56,12 @@ def _command(name: str, *, any_key: str | None = None) -> Callable[[Command], cl
     return register
 
 
+_profile = click.option("--profile", is_flag=True, help="Show where the time of the run went.")
+
+
 @_command("train", any_key="CONFIG")
-def train_command(arguments: tuple[str, ...], as_json: bool) -> None:
+@_profile
+def train_command(arguments: tuple[str, ...], profile: bool, as_json: bool) -> None:
     """Train an agent from a YAML file.
 
     Any key of the file is also a flag: --ppo.gae_lambda 0.9, --normalize.observations false,
@@ -70,11 +74,12 @@ def train_command(arguments: tuple[str, ...], as_json: bool) -> None:
     config = load_config(config_file, overrides)
     from ppo.train import train
 
-    _print_result(train(config), as_json)
+    _print_result(train(config), as_json, profile=profile)
 
 
 @_command("resume", any_key="RUN")
-def resume_command(arguments: tuple[str, ...], as_json: bool) -> None:
+@_profile
+def resume_command(arguments: tuple[str, ...], profile: bool, as_json: bool) -> None:
     """Go on with a run from its last checkpoint.
 
     RUN is its folder. A finished run goes on with a larger budget: --ppo.total_timesteps
@@ -83,7 +88,7 @@ def resume_command(arguments: tuple[str, ...], as_json: bool) -> None:
     run, overrides = split_arguments(arguments, "RUN")
     from ppo.train import resume
 
-    _print_result(resume(run, overrides), as_json)
+    _print_result(resume(run, overrides), as_json, profile=profile)
 
 
 @_command("eval", any_key="RUN")
@@ -190,7 +195,7 @@ def split_arguments(tokens: Sequence[str], what: str) -> tuple[str, list[str]]:
     return positional[0], overrides
 
 
-def _print_result(result: "TrainResult", as_json: bool) -> None:
+def _print_result(result: "TrainResult", as_json: bool, *, profile: bool) -> None:
     if as_json:
         _print_json(
             {
@@ -198,6 +203,7 @@ def _print_result(result: "TrainResult", as_json: bool) -> None:
                 "env_steps": result.env_steps,
                 "metrics": result.final_metrics,
                 "evaluation": result.evaluation.summary(),
+                **({"seconds": result.seconds} if profile else {}),
             }
         )
         return
@@ -205,6 +211,16 @@ def _print_result(result: "TrainResult", as_json: bool) -> None:
     click.echo(describe(result.evaluation, deterministic=result.deterministic))
     click.echo(f"curve: {result.run_dir / 'learning_curve.png'}")
     click.echo(f"evaluate again: ppo eval {result.run_dir}")
+    if profile:
+        click.echo(describe_time(result.seconds))
+
+
+def describe_time(seconds: Mapping[str, float]) -> str:
+    """Where the time of a run went, longest first."""
+    total = sum(seconds.values())
+    rows = [f"{'total':<12}{total:>9.2f} s"]
+    rows += [f"{name:<12}{spent:>9.2f} s{spent / total:>7.1%}" for name, spent in seconds.items()]
+    return "\n".join(rows)
 
 
 def _print_json(record: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from ppo.errors import NonFiniteError
 from ppo.finite import check_finite
 from ppo.rollout import Rollout
 from ppo.statistics import EpisodeAccumulators, EpisodeSummary
+from ppo.stopwatch import Stopwatch
 from ppo.verify import Witness, check_rollout
 
 
@@ -70,6 +71,7 @@ class RolloutCollector:
         generator: of the actions' noise.
         env_steps: done before, in all environments together.
         verify: hold every rollout against the contract (`ppo.check_rollout`).
+        stopwatch: is switched to what is being done.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class RolloutCollector:
         generator: torch.Generator,
         env_steps: int = 0,
         verify: bool = False,
+        stopwatch: Stopwatch | None = None,
     ) -> None:
+        self._stopwatch = stopwatch or Stopwatch("collecting")
         self.envs = envs
         self.generator = generator
         self.env_steps = env_steps
@@ -94,6 +98,21 @@ class RolloutCollector:
         self._acting = np.ones(self.envs.n_envs, dtype=np.bool_)
         self._accumulators = EpisodeAccumulators.of_size(self.envs.n_envs)
         check_finite("observation", self._observations, env_step=self.env_steps)
+
+    def state(self) -> dict[str, Any] | None:
+        """Where the environments and their episodes stand; None where these cannot say."""
+        envs = self.envs.state()
+        return None if envs is None else {"envs": envs, "episodes": self._accumulators.state()}
+
+    def load_state(self, state: dict[str, Any] | None) -> bool:
+        """Go on from what `state` gave; False where that cannot be, and `reset` must be called."""
+        observations = None if state is None else self.envs.load_state(state["envs"])
+        if state is None or observations is None:
+            return False
+        self._observations = observations
+        self._acting = np.ones(self.envs.n_envs, dtype=np.bool_)
+        self._accumulators = EpisodeAccumulators.from_state(state["episodes"])
+        return True
 
     def collect(self, agent: Agent, n_steps: int, *, env_step_budget: int) -> Collected:
         """Up to `n_steps` vector steps; fewer where the budget, in env steps, is reached first.
@@ -126,6 +145,7 @@ class RolloutCollector:
             self._acting = ~ended if self.envs.inserts_reset_steps else self._acting
             if last:
                 break
+        self._stopwatch.switch("estimating")
         rollout = _assemble(agent, columns)
         if witness:
             check_rollout(rollout, witness.reached())
@@ -133,6 +153,7 @@ class RolloutCollector:
 
     def _see(self, agent: Agent) -> None:
         """Take the observations that will be acted on into the statistics."""
+        self._stopwatch.switch("normalising")
         if agent.observation_normalizer is not None:
             acting = self._acting
             shown = self._observations if acting.all() else self._observations[acting]
@@ -142,6 +163,7 @@ class RolloutCollector:
         self, agent: Agent, policy: ActingPolicy, noise: NDArray[np.float32], columns: _Columns
     ) -> EnvStep:
         seen = agent.normalize(self._observations)
+        self._stopwatch.switch("acting")
         outputs = policy.outputs(seen)
         if not math.isfinite(outputs.sum()):
             raise NonFiniteError(
@@ -150,7 +172,10 @@ class RolloutCollector:
                 " ppo.learning_rate may help"
             )
         actions = policy.actions(outputs, noise)
-        step = self.envs.step(agent.head.to_env(actions))
+        sent = agent.head.to_env(actions)
+        self._stopwatch.switch("stepping")
+        step = self.envs.step(sent)
+        self._stopwatch.switch("collecting")
         check_finite("reward", step.rewards, env_step=self.env_steps)
         check_finite("observation", step.reached, env_step=self.env_steps)
         check_finite("observation", step.observations, env_step=self.env_steps)

@@ -1,31 +1,20 @@
 """Whether to compile the minibatch step, and doing so without ever failing a run."""
 
-import os
-import shutil
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
+from ppo.errors import UserError
+from ppo.native.build import cpp_compiler
 from ppo.rollout import Batch
-from ppo.update import (
-    Coefficients,
-    EpochFunction,
-    Learner,
-    StepFunction,
-    StepMetrics,
-    join,
-    one_by_one,
-)
+from ppo.update import Coefficients, EpochFunction, Learner, StepMetrics
 
-# Compiling costs up to half a minute, once; a compiled step saves about a millisecond.
-WORTHWHILE_GRADIENT_STEPS = 30_000
-
-# Minibatches in one compiled call: each call costs as much as the arithmetic of a small step, and
-# each minibatch in it five seconds of compiling.
-GROUP_SIZES = (4, 3, 2, 1)
+# Compiling costs two seconds, once; a compiled step saves one or two milliseconds.
+WORTHWHILE_GRADIENT_STEPS = 2_000
 
 
 @dataclass(frozen=True)
@@ -39,10 +28,17 @@ class CompileChoice:
 def choose(
     setting: Literal["auto", "on", "off"], *, gradient_steps: int, device: torch.device
 ) -> CompileChoice:
-    """Decide for a run of so many gradient steps."""
-    if setting != "auto":
-        return CompileChoice(setting == "on", f"compile: {setting}")
-    if device.type == "cpu" and _cpp_compiler() is None:
+    """Decide for a run of so many gradient steps.
+
+    It does not depend on what was compiled before: a run and its repetition round alike.
+    """
+    if setting == "off":
+        return CompileChoice(False, "compile: off")
+    if device.type != "cpu":
+        return CompileChoice(False, "compiled steps are for the CPU")
+    if setting == "on":
+        return CompileChoice(True, "compile: on")
+    if cpp_compiler() is None:
         return CompileChoice(False, "no C++ compiler found")
     if gradient_steps < WORTHWHILE_GRADIENT_STEPS:
         return CompileChoice(
@@ -52,59 +48,36 @@ def choose(
     return CompileChoice(True, f"{gradient_steps:,} gradient steps earn the compile time back")
 
 
-def _cpp_compiler() -> str | None:
-    candidates = (os.environ.get("CXX"), "g++", "clang++")
-    return next((found for name in candidates if name and (found := shutil.which(name))), None)
-
-
 class CompiledEpoch:
-    """Gradient steps compiled at their first use, a few minibatches to a call.
-
-    What does not fill such a group (a minibatch of another size at the end of an epoch) and
-    everything after a failed compilation goes through the eager function, which computes the same.
+    """Gradient steps by a function that is built at their first use, or eagerly if that fails.
 
     Args:
-        step: the pure minibatch step.
-        batch_size: rows of a full minibatch.
-        n_minibatches: full minibatches of an epoch.
+        build: makes the compiled function.
+        eager: computes the same.
+
+    Attributes:
+        seconds_compiling: that building took; 0 before it.
     """
 
-    def __init__(self, step: StepFunction, *, batch_size: int, n_minibatches: int) -> None:
-        self._eager = one_by_one(step)
-        self._batch_size = batch_size
-        self._group = next(size for size in GROUP_SIZES if n_minibatches % size == 0)
-        self._compiled: EpochFunction | None = torch.compile(
-            self._eager, fullgraph=True, dynamic=False, options={"cpp_wrapper": True}
-        )
+    def __init__(self, build: Callable[[], EpochFunction], eager: EpochFunction) -> None:
+        self._build, self._eager = build, eager
+        self._function: EpochFunction | None = None
+        self.seconds_compiling = 0.0
 
     def __call__(
         self, learner: Learner, minibatches: Sequence[Batch], coefficients: Coefficients
     ) -> tuple[Learner, StepMetrics]:
         """As the eager function."""
-        parts = []
-        done = 0
-        n_full = sum(minibatch.size == self._batch_size for minibatch in minibatches)
-        while self._compiled is not None and done + self._group <= n_full:
-            group = tuple(minibatches[done : done + self._group])
+        if self._function is None:
+            begun = time.perf_counter()
             try:
-                learner, metrics = self._compiled(learner, group, coefficients)
-            except Exception as error:  # the compiler's failures have no common base class
-                self._compiled = None
-                _warn_of_failure(error)
-                break
-            parts.append(metrics)
-            done += self._group
-        if done < len(minibatches):
-            learner, metrics = self._eager(learner, minibatches[done:], coefficients)
-            parts.append(metrics)
-        return learner, join(parts)
-
-
-def _warn_of_failure(error: Exception) -> None:
-    reason = str(error).strip().splitlines()
-    warnings.warn(
-        "compiling the update failed; going on without"
-        f" ({type(error).__name__}: {reason[0] if reason else 'no reason given'})",
-        RuntimeWarning,
-        stacklevel=3,
-    )
+                self._function = self._build()
+            except UserError as error:
+                self._function = self._eager
+                warnings.warn(
+                    f"compiling the update failed; going on without ({error})",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            self.seconds_compiling = time.perf_counter() - begun
+        return self._function(learner, minibatches, coefficients)

@@ -45,7 +45,7 @@ class EnvConfig(_Section):
 
     id: EnvId
     n_envs: Annotated[Count, Field(le=65_536)] = 8
-    backend: Literal["auto", "sync", "async"] = "auto"
+    backend: Literal["auto", "sync", "async", "mujoco"] = "auto"
     autoreset: Literal["same_step", "next_step"] = "same_step"
     kwargs: EnvKwargs = Field(default_factory=dict)
     max_episode_steps: Count | None = None

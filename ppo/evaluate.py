@@ -205,7 +205,8 @@ def evaluate_agent(
     with make_vector_env(
         config.env,
         n_envs=n_envs,
-        backend="sync",
+        # A process each would cost more than these few episodes.
+        backend="auto" if config.env.backend in ("auto", "mujoco") else "sync",
         autoreset="same_step",
         step_cap=config.eval.max_episode_steps,
     ) as envs:

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,12 +21,14 @@ from ppo.gae import bootstrap_weights, compute_gae
 from ppo.interrupts import Interrupted, StopSignals
 from ppo.logger import RunLogger
 from ppo.losses import explained_variance
+from ppo.native.step import NativeEpoch
 from ppo.parameters import learning_rate_vector
 from ppo.plan import Plan
 from ppo.progress import ProgressView
 from ppo.rollout import Rollout, flatten_valid
 from ppo.rundir import RunDirectory
 from ppo.seeding import Stream, env_seeds
+from ppo.stopwatch import Stopwatch
 from ppo.storage import write_checkpoint
 from ppo.update import (
     Coefficients,
@@ -51,6 +54,7 @@ class Session:
     logger: RunLogger
     view: ProgressView
     signals: StopSignals
+    stopwatch: Stopwatch
 
 
 class TrainingLoop:
@@ -59,7 +63,7 @@ class TrainingLoop:
     def __init__(self, config: Config, state: TrainingState, session: Session) -> None:
         self.config, self.state, self.session = config, state, session
         self.plan, self.logger, self.view = session.plan, session.logger, session.view
-        self._signals = session.signals
+        self._signals, self.stopwatch = session.signals, session.stopwatch
         self.hyperparameters = Hyperparameters(
             n_epochs=config.ppo.n_epochs,
             batch_size=config.ppo.batch_size,
@@ -75,7 +79,9 @@ class TrainingLoop:
             generator=state.actions,
             env_steps=state.env_steps,
             verify=config.ppo.check_rollout,
+            stopwatch=self.stopwatch,
         )
+        self.seconds_compiling = 0.0
         self.metrics: dict[str, float] = {}
         self.snapshot = state.capture(config)
         self.started, self.start_steps = time.monotonic(), state.env_steps
@@ -88,14 +94,8 @@ class TrainingLoop:
         # Before anything happens: a run can always be resumed, and no start is taken for another.
         self._save("last")
         try:
-            seeds = env_seeds(
-                self.config.seed,
-                Stream.TRAINING_ENVS,
-                self.config.env.n_envs,
-                attempt=self.state.resumes,
-            )
             with self._signals.interruptible():
-                self.collector.reset(seeds)
+                self._start_environments()
             while True:
                 self._evaluate_if_due()
                 if self.state.env_steps >= self.plan.env_steps:
@@ -103,8 +103,10 @@ class TrainingLoop:
                 self._iterate()
                 self._checkpoint_if_due()
             self._save("last")
+            self.stopwatch.switch("evaluating")
             with self._signals.interruptible():
                 evaluation = evaluate_agent(self.state.agent, self.config)
+            self.stopwatch.switch("logging")
         except NonFiniteError:
             raise  # what stands was good; what came since led here
         except BaseException as error:
@@ -122,6 +124,23 @@ class TrainingLoop:
             self._finish()
         return evaluation
 
+    def _start_environments(self) -> None:
+        """Go on with the episodes of the checkpoint, or start new ones."""
+        if self.collector.load_state(self.state.environments):
+            return
+        seeds = env_seeds(
+            self.config.seed,
+            Stream.TRAINING_ENVS,
+            self.config.env.n_envs,
+            attempt=self.state.resumes,
+        )
+        self.collector.reset(seeds)
+        self._note_environments()
+
+    def _note_environments(self) -> None:
+        self.state.environments = self.collector.state()
+        self.snapshot = self.state.capture(self.config)
+
     def _iterate(self) -> None:
         """One iteration of PPO (Schulman et al. 2017, algorithm 1)."""
         config, state = self.config, self.state
@@ -136,6 +155,7 @@ class TrainingLoop:
                 return  # a short rollout of nothing but reset steps: no data
             advantages, returns = self._estimate(rollout, config.ppo.gae_lambda)
             critic = self._critic_metrics(rollout, returns)
+            self.stopwatch.switch("learning")
             batch = flatten_valid(rollout, advantages, returns)
             learned: UpdateMetrics | None = None
             last = self.collector.env_steps >= self.plan.env_steps
@@ -150,9 +170,17 @@ class TrainingLoop:
                     generator=state.permutations,
                 )
                 self._check_finite(learned)
+            self.stopwatch.move(self._compiling(), source="learning", target="compiling")
+        self.stopwatch.switch("logging")
         self._advance(collected, learned)
-        self.snapshot = state.capture(config)
+        self._note_environments()
         self._log(collected, {**critic, **shown, **_train_metrics(learned)})
+
+    def _compiling(self) -> float:
+        """Seconds that this update spent compiling."""
+        spent = self.epoch.seconds_compiling if isinstance(self.epoch, CompiledEpoch) else 0.0
+        new, self.seconds_compiling = spent - self.seconds_compiling, spent
+        return new
 
     def _estimate(self, rollout: Rollout, gae_lambda: float) -> tuple[Tensor, Tensor]:
         try:
@@ -275,8 +303,10 @@ class TrainingLoop:
         state, every = self.state, self.config.eval.every
         if every == 0 or state.env_steps // every <= state.evaluated_at // every:
             return
+        self.stopwatch.switch("evaluating")
         with self._signals.interruptible():
             evaluation = evaluate_agent(state.agent, self.config, stream=Stream.SELECTION_ENVS)
+        self.stopwatch.switch("logging")
         state.evaluated_at = state.env_steps
         mean = evaluation.summary()["mean"]
         improved = state.best_return is None or mean > state.best_return
@@ -335,11 +365,11 @@ class TrainingLoop:
             gradient_steps=self.plan.gradient_steps,
             device=self.state.agent.device,
         )
-        step, batch_size = make_step(networks, self.hyperparameters), self.config.ppo.batch_size
+        eager = one_by_one(make_step(networks, self.hyperparameters))
         if not choice.compiled:
-            return one_by_one(step), choice
-        n_minibatches = self.plan.rollout // batch_size
-        return CompiledEpoch(step, batch_size=batch_size, n_minibatches=n_minibatches), choice
+            return eager, choice
+        build = partial(NativeEpoch, networks, self.hyperparameters)
+        return CompiledEpoch(build, eager), choice
 
     def _announce(self) -> None:
         say = self.view.message

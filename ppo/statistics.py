@@ -65,6 +65,20 @@ class EpisodeAccumulators:
             for env in np.flatnonzero(ended)
         ]
 
+    def state(self) -> dict[str, Any]:
+        """Copies, as arrays."""
+        return {
+            "returns": self.returns.copy(),
+            "lengths": self.lengths.copy(),
+            "discounted": self.discounted.copy(),
+            "terms": {name: values.copy() for name, values in self.terms.items()},
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "EpisodeAccumulators":
+        """What `state` gave."""
+        return cls(**state)
+
     def clear(self, ended: NDArray[np.bool_]) -> None:
         """Start again where an episode ended, whichever way."""
         for values in (self.returns, self.lengths, self.discounted, *self.terms.values()):

@@ -25,6 +25,7 @@ from ppo.plan import Plan
 from ppo.progress import ProgressView
 from ppo.provenance import provenance, write_provenance
 from ppo.rundir import RunDirectory
+from ppo.stopwatch import Stopwatch
 from ppo.storage import read_checkpoint
 
 
@@ -40,6 +41,7 @@ class TrainResult:
             (`eval/...`).
         evaluation: of the agent at the end, in fresh environments.
         deterministic: the evaluation took the mode of the policy.
+        seconds: of this process, by what they went into.
     """
 
     run_dir: Path
@@ -48,6 +50,7 @@ class TrainResult:
     final_metrics: dict[str, float]
     evaluation: Evaluation
     deterministic: bool
+    seconds: dict[str, float]
 
 
 def train(config: Config) -> TrainResult:
@@ -99,6 +102,7 @@ def _run(
             that the user wrote can fail any more.
         contents: the checkpoint to go on from.
     """
+    stopwatch = Stopwatch("starting")
     torch.set_num_threads(config.torch_threads)
     plan = Plan.of(config)
     with ExitStack() as stack:
@@ -129,7 +133,9 @@ def _run(
         )
         stack.enter_context(_warnings_to(view))
         stack.enter_context(_start_up_not_collected())
-        loop = TrainingLoop(config, state, Session(run, envs, plan, logger, view, signals))
+        loop = TrainingLoop(
+            config, state, Session(run, envs, plan, logger, view, signals, stopwatch)
+        )
         evaluation = loop.run()
     return TrainResult(
         run_dir=run.path,
@@ -142,6 +148,7 @@ def _run(
         },
         evaluation=evaluation,
         deterministic=config.eval.deterministic,
+        seconds=stopwatch.stop(),
     )
 
 

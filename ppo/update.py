@@ -1,8 +1,9 @@
 """One PPO update: epochs of shuffled minibatches, and the pure function that does one of them.
 
 `minibatch_step` is a function of (parameters, optimiser state, minibatch, coefficients) and of
-nothing else, so that it runs eagerly, or compiled whole, on any device. All parameters are one
-flat vector, which makes the global gradient clip and Adam a handful of operations.
+nothing else, on any device. It is the definition: `ppo.native` builds the same function for the
+CPU, thirty times as fast on small networks. All parameters are one flat vector, which makes the
+global gradient clip and Adam a handful of operations.
 """
 
 from collections.abc import Callable, Sequence
@@ -240,12 +241,6 @@ def _gradient(
     coefficients: Coefficients,
 ) -> tuple[Tensor, Tensor, Losses]:
     """(gradient [P], loss [], terms) of the objective with respect to the parameters."""
-    if torch.compiler.is_compiling():
-        # The compiler traces function transforms; eagerly, these cost more than the maths.
-        gradient, (loss, terms) = torch.func.grad_and_value(objective, has_aux=True)(
-            parameters, minibatch, coefficients
-        )
-        return gradient, loss, terms
     leaf = parameters.detach().requires_grad_()
     with torch.enable_grad():
         loss, terms = objective(leaf, minibatch, coefficients)

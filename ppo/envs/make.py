@@ -4,7 +4,7 @@ import copy
 import difflib
 import importlib
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
@@ -40,15 +40,8 @@ def make_env(
         ConfigError: if there is no such environment, or it refuses the settings.
         UserError: if a space is not supported.
     """
-    spec = find_spec(settings.id)
-    limit = time_limit(settings)
-    in_observation = settings.time_limit == "task"
-    if in_observation and limit is None:
-        raise ConfigError(
-            f"env.time_limit: {settings.id} has no time limit of its own; "
-            "set env.max_episode_steps, or time_limit: external"
-        )
-    raw = _make(settings, spec, limit=_NO_LIMIT if in_observation else limit, mode=render_mode)
+    limits = limits_of(settings)
+    raw = make_task(settings, limit=limits.external, render_mode=render_mode)
     try:
         check_action_space(raw.action_space, settings.id)
         form = observation_form(raw.observation_space, settings.id)
@@ -58,14 +51,38 @@ def make_env(
     if form.nested:
         raw = gymnasium.wrappers.FlattenObservation(raw)
     env: gymnasium.Env[Observation, Any] = TaskView(raw, form, index=index, env_id=settings.id)
-    if in_observation and limit is not None:
-        env = RemainingTime(env, limit)
+    if limits.task is not None:
+        env = RemainingTime(env, limits.task)
     return env if step_cap is None else gymnasium.wrappers.TimeLimit(env, step_cap)
 
 
 def time_limit(settings: EnvConfig) -> int | None:
     """The env steps after which an episode ends, if any: the config's, else the registered one."""
     return settings.max_episode_steps or find_spec(settings.id).max_episode_steps
+
+
+class Limits(NamedTuple):
+    """Env steps after which an episode ends: by truncation, or as part of the task."""
+
+    external: int | None
+    task: int | None
+
+
+def limits_of(settings: EnvConfig) -> Limits:
+    """Where the time limit belongs.
+
+    Raises:
+        ConfigError: if it belongs to the task and there is none.
+    """
+    limit = time_limit(settings)
+    if settings.time_limit == "external":
+        return Limits(limit, None)
+    if limit is None:
+        raise ConfigError(
+            f"env.time_limit: {settings.id} has no time limit of its own; "
+            "set env.max_episode_steps, or time_limit: external"
+        )
+    return Limits(None, limit)
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -97,12 +114,18 @@ def _nearest(name: str) -> str:
     return "; an environment of your own is named 'module:Id-v0'"
 
 
-def _make(
-    settings: EnvConfig, spec: EnvSpec, *, limit: int | None, mode: str | None
+def make_task(
+    settings: EnvConfig, *, limit: int | None, render_mode: str | None = None
 ) -> gymnasium.Env[Any, Any]:
+    """Gymnasium's own environment, truncated after `limit` env steps, if any.
+
+    Raises:
+        ConfigError: if there is no such environment, or it refuses the settings.
+    """
+    spec = find_spec(settings.id)
     kwargs = copy.deepcopy(settings.kwargs)
-    if mode is not None:
-        kwargs["render_mode"] = mode
+    if render_mode is not None:
+        kwargs["render_mode"] = render_mode
     try:
         if isinstance(spec.entry_point, str):
             load_env_creator(spec.entry_point)  # imports MuJoCo, where the task needs it
@@ -110,7 +133,9 @@ def _make(
         with warnings.catch_warnings():
             # Whoever names HalfCheetah-v4 means it.
             warnings.simplefilter("ignore", DeprecationWarning)
-            return gymnasium.make(spec, limit, disable_env_checker=True, **kwargs)
+            return gymnasium.make(
+                spec, _NO_LIMIT if limit is None else limit, disable_env_checker=True, **kwargs
+            )
     except Exception as error:
         # Gymnasium wraps a constructor's TypeError in a text that repeats every argument.
         reason = error.__cause__ if isinstance(error.__cause__, TypeError) else error

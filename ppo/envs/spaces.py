@@ -110,3 +110,12 @@ def _joined(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
 def _short(space: Space[Any]) -> str:
     words = " ".join(str(space).split())
     return words if len(words) <= 120 else f"{words[:117]}..."
+
+
+def space_with_time(space: spaces.Box) -> spaces.Box:
+    """The space of observations [D] that end with the remaining fraction of a time limit."""
+    return spaces.Box(
+        np.append(space.low, space.dtype.type(0)),
+        np.append(space.high, space.dtype.type(1)),
+        dtype=space.dtype.type,
+    )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from gymnasium import spaces
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from ppo.config import EnvConfig
 from ppo.envs.make import make_env, time_limit
+from ppo.envs.mujoco.make import make_mujoco, why_not_covered
 from ppo.envs.workers import Workers
+from ppo.errors import ConfigError
 
-Backend = Literal["auto", "sync", "async"]
+Backend = Literal["auto", "sync", "async", "mujoco"]
 Autoreset = Literal["same_step", "next_step"]
 VectorOfTasks = VectorEnv[Any, Any, Any]
 
@@ -48,6 +50,16 @@ class EnvStep:
     reward_terms: dict[str, NDArray[np.float64]]
 
 
+class Restorable(Protocol):
+    """A vector environment whose whole state can be kept."""
+
+    def state(self) -> dict[str, Any]:
+        """As `EnvBatch.state`."""
+
+    def load_state(self, state: dict[str, Any], /) -> NDArray[Any] | None:
+        """As `EnvBatch.load_state`."""
+
+
 class EnvBatch:
     """N environments of one task, stepped together; a context manager that closes them.
 
@@ -55,13 +67,19 @@ class EnvBatch:
         n_envs: N.
         observation_size: D.
         action_space: one environment's.
-        backend: "sync" or "async".
+        backend: "sync", "async" or "mujoco".
         time_limit: env steps after which an episode ends, None where there is no limit.
         inserts_reset_steps: after an end comes a row in which nobody acts (next_step).
     """
 
     def __init__(
-        self, vector: VectorOfTasks, *, backend: str, autoreset: str, time_limit: int | None
+        self,
+        vector: VectorOfTasks,
+        *,
+        backend: str,
+        autoreset: str,
+        time_limit: int | None,
+        restorable: Restorable | None = None,
     ) -> None:
         space = vector.single_observation_space
         assert isinstance(space, spaces.Box)
@@ -71,6 +89,7 @@ class EnvBatch:
         self.backend = backend
         self.time_limit = time_limit
         self._vector = vector
+        self._restorable = restorable
         self.inserts_reset_steps = autoreset == "next_step"
         self._ended = np.zeros(self.n_envs, dtype=np.bool_)
 
@@ -129,6 +148,19 @@ class EnvBatch:
             reward_terms=_reward_terms(infos),
         )
 
+    def state(self) -> dict[str, Any] | None:
+        """All that later steps depend on, as arrays and plain Python; None where it is unknown."""
+        return None if self._restorable is None else self._restorable.state()
+
+    def load_state(self, state: dict[str, Any]) -> NDArray[Any] | None:
+        """Go on from what `state` gave, in place of `reset`.
+
+        Returns:
+            The observations shown then, [N, D]; None where these environments cannot go on from
+            it, and must be reset.
+        """
+        return None if self._restorable is None else self._restorable.load_state(state)
+
     def close(self) -> None:
         """End every environment and its process; safe to repeat, and after a failure."""
         self._vector.close()
@@ -154,31 +186,51 @@ def make_vector_env(
     Args:
         settings: the `env` part of a config; the other arguments override it.
         n_envs: how many.
-        backend: "auto" is "sync".
+        backend: "auto" is "mujoco" where that covers the task, else "sync".
         autoreset: when an ended environment is reset.
         step_cap: env steps after which an episode is truncated, whatever the task's own limit.
         context: how worker processes start ("fork", "spawn", "forkserver"); None is the
             platform's way.
 
     Raises:
-        ConfigError: if the environment cannot be made; no process was started then.
+        ConfigError: if the environment cannot be made, or the backend does not cover it; no
+            process was started then.
         EnvironmentFault: if a worker process fails while it starts.
     """
     autoreset = autoreset or settings.autoreset
-    backend = backend or settings.backend
-    makers = [
-        partial(make_env, settings, index=index, step_cap=step_cap)
-        for index in range(n_envs or settings.n_envs)
-    ]
+    backend = _backend(settings, backend or settings.backend, autoreset)
+    n_envs = n_envs or settings.n_envs
+    restorable: Restorable | None = None
     vector: VectorOfTasks
-    if backend == "async":
-        vector = Workers(
-            makers, env_id=settings.id, autoreset_mode=_MODES[autoreset], context=context
-        )
+    if backend == "mujoco":
+        vector = restorable = make_mujoco(settings, n_envs=n_envs, step_cap=step_cap)
     else:
-        backend = "sync"
-        vector = SyncVectorEnv(makers, autoreset_mode=_MODES[autoreset])
-    return EnvBatch(vector, backend=backend, autoreset=autoreset, time_limit=time_limit(settings))
+        makers = [
+            partial(make_env, settings, index=index, step_cap=step_cap) for index in range(n_envs)
+        ]
+        mode = _MODES[autoreset]
+        if backend == "async":
+            vector = Workers(makers, env_id=settings.id, autoreset_mode=mode, context=context)
+        else:
+            vector = SyncVectorEnv(makers, autoreset_mode=mode)
+    return EnvBatch(
+        vector,
+        backend=backend,
+        autoreset=autoreset,
+        time_limit=time_limit(settings),
+        restorable=restorable,
+    )
+
+
+def _backend(settings: EnvConfig, backend: Backend, autoreset: Autoreset) -> Backend:
+    if backend not in ("auto", "mujoco"):
+        return backend
+    reason = why_not_covered(settings, autoreset=autoreset)
+    if reason is None:
+        return "mujoco"
+    if backend == "mujoco":
+        raise ConfigError(f"env.backend: mujoco cannot step this: {reason}; use auto")
+    return "sync"
 
 
 def _reward_terms(infos: dict[str, Any]) -> dict[str, NDArray[np.float64]]:

@@ -8,7 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ppo.envs.spaces import ObservationForm
+from ppo.envs.spaces import ObservationForm, space_with_time
 from ppo.errors import EnvironmentFault
 
 Observation = NDArray[Any]
@@ -138,11 +138,7 @@ class RemainingTime(Task):
         super().__init__(env)
         space = env.observation_space
         assert isinstance(space, spaces.Box)
-        self.observation_space = spaces.Box(
-            np.append(space.low, space.dtype.type(0)),
-            np.append(space.high, space.dtype.type(1)),
-            dtype=space.dtype.type,
-        )
+        self.observation_space = space_with_time(space)
         self._limit = limit
         self._steps = 0
 

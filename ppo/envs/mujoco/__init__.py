@@ -1,0 +1,1 @@
+"""Gymnasium's MuJoCo v5 tasks, stepped many at a time."""

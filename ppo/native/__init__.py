@@ -1,0 +1,1 @@
+"""The minibatch step as a native function, built for the networks of a run."""
