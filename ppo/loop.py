@@ -341,6 +341,7 @@ class TrainingLoop:
 
     def _finish(self) -> None:
         """Flush and draw; what fails here must not hide how the run ended."""
+        self.stopwatch.switch("finishing")
         for task in (self.logger.flush, self._draw):
             try:
                 task()
