@@ -40,9 +40,14 @@ class ActingPolicy:
         self._layers: list[Callable[[Float32], Float32]] = [_as_numpy(module) for module in actor]
 
     def outputs(self, observations: Float32) -> Float32:
-        """The network's outputs at normalised observations, [B, D] -> [B, n_outputs]."""
-        for layer in self._layers:
-            observations = layer(observations)
+        """The network's outputs at normalised observations, [B, D] -> [B, n_outputs].
+
+        Parameters that have blown up give outputs that are not finite, which is for the caller to
+        find.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            for layer in self._layers:
+                observations = layer(observations)
         return observations
 
     def actions(self, outputs: Float32, noise: Float32 | None) -> Actions:

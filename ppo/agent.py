@@ -23,7 +23,7 @@ from ppo.errors import CheckpointError
 from ppo.networks import Activation, mlp
 from ppo.normalize import ObservationNormalizer, RewardNormalizer, RunningMoments
 from ppo.seeding import Stream, torch_generator
-from ppo.storage import read_checkpoint
+from ppo.storage import damage_named, read_checkpoint
 
 POLICY_OUTPUT_GAIN = 0.01
 VALUE_OUTPUT_GAIN = 1.0
@@ -211,11 +211,12 @@ class Agent:
         path = Path(path)
         file = path / "checkpoints" / "last.pt" if path.is_dir() else path
         stored = read_checkpoint(file)
-        return cls.from_state(
-            stored["agent"],
-            from_mapping(stored["config"], source=str(file)),
-            torch.device(device),
-        )
+        with damage_named(str(file)):
+            return cls.from_state(
+                stored["agent"],
+                from_mapping(stored["config"], source=str(file)),
+                torch.device(device),
+            )
 
 
 def _moments_state(

@@ -9,9 +9,9 @@ import torch
 
 from ppo.agent import Agent
 from ppo.config import Config
-from ppo.errors import CheckpointError
 from ppo.seeding import Stream, torch_generator
 from ppo.statistics import RecentEpisodes
+from ppo.storage import damage_named
 from ppo.update import OptimizerState
 
 
@@ -106,9 +106,9 @@ class TrainingState:
         """The state that `capture` took; `config` may differ in what does not shape the agent.
 
         Raises:
-            CheckpointError: if something is missing from the contents.
+            CheckpointError: if something is missing from the contents, or is not what it must be.
         """
-        try:
+        with damage_named("the checkpoint"):
             state = cls(
                 agent=Agent.from_state(contents["agent"], config, device),
                 optimizer=OptimizerState(
@@ -124,11 +124,6 @@ class TrainingState:
             state.actions.set_state(contents["generators"]["actions"])
             state.permutations.set_state(contents["generators"]["permutations"])
             state.recent.load_state(contents["recent_episodes"])
-        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise CheckpointError(
-                "the checkpoint does not fit this version of the trainer"
-                f" ({' '.join(str(error).split())})"
-            ) from error
         return state
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +13,7 @@ import click
 
 from ppo.errors import ConfigError, UserError
 from ppo.interrupts import Interrupted
+from ppo.plain_warnings import print_warning, warnings_shown_by
 
 if TYPE_CHECKING:
     from ppo.evaluate import Evaluation
@@ -24,7 +26,7 @@ EXIT_INTERRUPTED = 130
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@click.group()
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def app() -> None:
     """Train, resume and evaluate PPO agents on Gymnasium tasks."""
 
@@ -74,7 +76,9 @@ def train_command(arguments: tuple[str, ...], profile: bool, as_json: bool) -> N
     config = load_config(config_file, overrides)
     from ppo.train import train
 
-    _print_result(train(config), as_json, profile=profile)
+    with _results_only():
+        result = train(config)
+    _print_result(result, as_json, profile=profile)
 
 
 @_command("resume", any_key="RUN")
@@ -88,7 +92,9 @@ def resume_command(arguments: tuple[str, ...], profile: bool, as_json: bool) -> 
     run, overrides = split_arguments(arguments, "RUN")
     from ppo.train import resume
 
-    _print_result(resume(run, overrides), as_json, profile=profile)
+    with _results_only():
+        result = resume(run, overrides)
+    _print_result(result, as_json, profile=profile)
 
 
 @_command("eval", any_key="RUN")
@@ -131,7 +137,8 @@ def eval_command(
         overrides += [f"eval.episodes={episodes}"]
         overrides += [] if n_envs_given else ["eval.n_envs=null"]
     overrides += ["eval.deterministic=false"] if stochastic else []
-    result = evaluate_run(run, checkpoint=checkpoint, overrides=overrides, seed=seed)
+    with _results_only():
+        result = evaluate_run(run, checkpoint=checkpoint, overrides=overrides, seed=seed)
     if as_json:
         _print_json(
             {
@@ -223,6 +230,11 @@ def describe_time(seconds: Mapping[str, float]) -> str:
     return "\n".join(rows)
 
 
+def _results_only() -> AbstractContextManager[Any]:
+    """Keep stdout for the result: what an environment prints goes to stderr."""
+    return redirect_stdout(sys.stderr)
+
+
 def _print_json(record: dict[str, Any]) -> None:
     click.echo(json.dumps(record, allow_nan=False))
 
@@ -234,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.path.append(str(Path.cwd()))
     try:
         # Not app.main, which answers Ctrl-C itself.
-        with app.make_context("ppo", arguments) as context:
+        with warnings_shown_by(print_warning), app.make_context("ppo", arguments) as context:
             app.invoke(context)
         sys.stdout.flush()
     except BaseException as error:  # the one place where every failure becomes an exit status

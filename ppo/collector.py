@@ -1,6 +1,5 @@
 """Acting in the environments, and keeping what really happened, row by row."""
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +11,7 @@ from torch import Tensor
 from ppo.acting import ActingPolicy
 from ppo.agent import Agent
 from ppo.envs import EnvBatch, EnvStep
-from ppo.errors import NonFiniteError
-from ppo.finite import check_finite
+from ppo.finite import check_finite, check_policy
 from ppo.rollout import Rollout
 from ppo.statistics import EpisodeAccumulators, EpisodeSummary
 from ppo.stopwatch import Stopwatch
@@ -165,21 +163,16 @@ class RolloutCollector:
         seen = agent.normalize(self._observations)
         self._stopwatch.switch("acting")
         outputs = policy.outputs(seen)
-        if not math.isfinite(outputs.sum()):
-            raise NonFiniteError(
-                f"the policy's outputs are not finite at env step {self.env_steps}: its"
-                " parameters have blown up; the last checkpoint stands; a lower"
-                " ppo.learning_rate may help"
-            )
+        check_policy(outputs, env_step=self.env_steps)
         actions = policy.actions(outputs, noise)
         sent = agent.head.to_env(actions)
         self._stopwatch.switch("stepping")
         step = self.envs.step(sent)
         self._stopwatch.switch("collecting")
+        self.env_steps += int(step.acted.sum())
         check_finite("reward", step.rewards, env_step=self.env_steps)
         check_finite("observation", step.reached, env_step=self.env_steps)
         check_finite("observation", step.observations, env_step=self.env_steps)
-        self.env_steps += int(step.acted.sum())
         columns.observations.append(seen)
         columns.actions.append(actions)
         columns.rewards.append(step.rewards)

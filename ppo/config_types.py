@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from ppo.config_errors import Problem, show
+from ppo.finite import FLOAT32_MAX, FLOAT32_TINY
 from ppo.strict_yaml import KeyPath
 
 _DEVICE = re.compile(r"auto|cpu|cuda(?::(?:0|[1-9][0-9]*))?")
@@ -32,6 +33,16 @@ def _whole(value: Any) -> Any:
 
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _float32(value: float) -> float:
+    """The networks and their optimiser count in float32."""
+    if value and not FLOAT32_TINY <= abs(value) <= FLOAT32_MAX:
+        raise ValueError(
+            f"must be between {FLOAT32_TINY:.1e} and {FLOAT32_MAX:.1e}, which float32 can hold,"
+            f" not {show(value)}"
+        )
+    return value
 
 
 def _device(value: str) -> str:
@@ -92,8 +103,8 @@ def _env_kwargs(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
-Positive = Annotated[float, Field(gt=0.0)]
-NonNegative = Annotated[float, Field(ge=0.0)]
+Positive = Annotated[float, Field(gt=0.0), AfterValidator(_float32)]
+NonNegative = Annotated[float, Field(ge=0.0), AfterValidator(_float32)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Count = Annotated[Whole, Field(ge=1, le=2**31 - 1)]
 # Env steps are counted in 64 bits and written as floats in places: exact up to 2**53.

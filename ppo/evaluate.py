@@ -12,10 +12,10 @@ from ppo.config import Config, from_mapping, refuse_changes
 from ppo.distributions import Head, make_head
 from ppo.envs import EnvBatch, make_vector_env
 from ppo.errors import UserError
-from ppo.finite import check_finite
+from ppo.finite import check_finite, check_policy
 from ppo.rundir import RunDirectory
 from ppo.seeding import Stream, env_seeds, torch_generator
-from ppo.storage import read_checkpoint
+from ppo.storage import damage_named, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,8 @@ def evaluate(
         generator: of the sampled actions' noise; not read if deterministic.
 
     Raises:
-        NonFiniteError: if an environment returns a reward or observation that is not finite.
+        NonFiniteError: if an environment returns a reward or observation that is not finite, or
+            the agent's parameters have blown up.
     """
     share, place = episodes // envs.n_envs, " of an episode of the evaluation"
     # Where the task's own limit comes first, it is what ends an episode.
@@ -113,7 +114,9 @@ def evaluate(
     check_finite("observation", observations, env_step=0, of=place)
     while (counts < share).any():
         noise = None if deterministic else agent.head.noise((envs.n_envs,), generator)
-        actions = policy.actions(policy.outputs(agent.normalize(observations)), noise)
+        outputs = policy.outputs(agent.normalize(observations))
+        check_policy(outputs, env_step=int(lengths.max()), of=place)
+        actions = policy.actions(outputs, noise)
         step = envs.step(agent.head.to_env(actions))
         check_finite("reward", step.rewards, env_step=lengths + 1, of=place)
         check_finite("observation", step.reached, env_step=lengths + 1, of=place)
@@ -172,14 +175,16 @@ def evaluate_run(
     """
     file = RunDirectory.open(run_dir).checkpoint(checkpoint)
     contents = read_checkpoint(file)
-    before = from_mapping(contents["config"], source=str(file))
+    with damage_named(str(file)):
+        env_steps = int(contents["counters"]["env_steps"])
+        before = from_mapping(contents["config"], source=str(file))
     config = from_mapping(contents["config"], source=str(file), overrides=overrides)
     refuse_changes(before, config, ("seed", "policy", "normalize"))
     torch.set_num_threads(config.torch_threads)
     agent = Agent.load(file)
     return EvaluatedRun(
         evaluate_agent(agent, config, seed=seed),
-        contents["counters"]["env_steps"],
+        env_steps,
         checkpoint == "best",
         config.eval.deterministic,
     )

@@ -1,4 +1,4 @@
-"""Numbers that come from environments must be ones that float32 networks can take."""
+"""Numbers that environments and networks exchange must be ones that float32 can hold."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from ppo.errors import NonFiniteError
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+FLOAT32_TINY = float(np.finfo(np.float32).tiny)
 
 
 def check_finite(
@@ -38,3 +39,21 @@ def check_finite(
     raise NonFiniteError(
         f"environment {env} returned a {kind} {quantity} at env step {place}{of}: {shown}"
     )
+
+
+def check_policy(outputs: NDArray[Any], *, env_step: int, of: str = "") -> None:
+    """Refuse outputs of the policy's network, [N, n_outputs], that are no numbers to act on.
+
+    Args:
+        outputs: of every environment.
+        env_step: before which they were to be acted on.
+        of: what the env steps are counted in, where it is not the run.
+
+    Raises:
+        NonFiniteError: saying that the parameters are at fault, and not the environment.
+    """
+    if not np.isfinite(outputs).all():
+        raise NonFiniteError(
+            f"the policy's outputs are not finite at env step {env_step}{of}: its parameters have"
+            " blown up; a lower ppo.learning_rate may help"
+        )

@@ -29,7 +29,7 @@ from ppo.rollout import Rollout, flatten_valid
 from ppo.rundir import RunDirectory
 from ppo.seeding import Stream, env_seeds
 from ppo.stopwatch import Stopwatch
-from ppo.storage import write_checkpoint
+from ppo.storage import damage_named, write_checkpoint
 from ppo.update import (
     Coefficients,
     EpochFunction,
@@ -107,8 +107,13 @@ class TrainingLoop:
             with self._signals.interruptible():
                 evaluation = evaluate_agent(self.state.agent, self.config)
             self.stopwatch.switch("logging")
-        except NonFiniteError:
-            raise  # what stands was good; what came since led here
+        except NonFiniteError as error:
+            self._save("last")
+            raise NonFiniteError(
+                f"{error}; the run is saved as it was at env step"
+                f" {self.snapshot['counters']['env_steps']}; go on with: ppo resume"
+                f" {self.session.run.path}, with a setting changed"
+            ) from error
         except BaseException as error:
             self._save("last")
             # A signal to every process of a job ends the environments' too, and their death may
@@ -117,8 +122,9 @@ class TrainingLoop:
             if interruption is None:
                 raise
             interruption.run_dir = self.session.run.path
-            interruption.env_steps = self.snapshot["counters"]["env_steps"]
-            interruption.finished = interruption.env_steps >= self.plan.env_steps
+            counters = self.snapshot["counters"]
+            interruption.env_steps = counters["env_steps"]
+            interruption.finished = nothing_left(self.config, counters)
             raise interruption from error.__cause__
         finally:
             self._finish()
@@ -126,7 +132,9 @@ class TrainingLoop:
 
     def _start_environments(self) -> None:
         """Go on with the episodes of the checkpoint, or start new ones."""
-        if self.collector.load_state(self.state.environments):
+        with damage_named("the checkpoint"):
+            goes_on = self.collector.load_state(self.state.environments)
+        if goes_on:
             return
         seeds = env_seeds(
             self.config.seed,
@@ -196,7 +204,7 @@ class TrainingLoop:
         except ValueError as error:
             raise NonFiniteError(
                 f"the advantages cannot be estimated at env step {self.collector.env_steps}:"
-                f" {error}; the last checkpoint stands"
+                f" {error}"
             ) from error
 
     def _critic_metrics(self, rollout: Rollout, returns: Tensor) -> dict[str, float]:
@@ -250,8 +258,8 @@ class TrainingLoop:
         if not learned.finite:
             raise NonFiniteError(
                 f"the loss or its gradient is not finite at env step {self.collector.env_steps}"
-                f" (iteration {self.state.iterations + 1}); the update was thrown away and the last"
-                " checkpoint stands; a lower ppo.learning_rate or normalize.rewards may help"
+                f" (iteration {self.state.iterations + 1}); the update was thrown away;"
+                " a lower ppo.learning_rate or normalize.rewards may help"
             )
 
     def _advance(self, collected: Collected, learned: UpdateMetrics | None) -> None:
@@ -291,7 +299,8 @@ class TrainingLoop:
         self.any_termination |= bool(rollout.terminated.any())
         if self.config.ppo.gamma < 1.0 or self.any_termination or self.warned_endless:
             return
-        if self.state.recent or self.state.iterations - self.start_iterations >= ENDLESS_ITERATIONS:
+        waited = self.state.iterations - self.start_iterations >= ENDLESS_ITERATIONS
+        if self.state.recent or waited or self.state.env_steps >= self.plan.env_steps:
             self.warned_endless = True
             warnings.warn(
                 "ppo.gamma is 1 and nothing has terminated yet: a return that only a time limit"
@@ -300,8 +309,8 @@ class TrainingLoop:
             )
 
     def _evaluate_if_due(self) -> None:
-        state, every = self.state, self.config.eval.every
-        if every == 0 or state.env_steps // every <= state.evaluated_at // every:
+        state = self.state
+        if not evaluation_due(self.config, state.env_steps, state.evaluated_at):
             return
         self.stopwatch.switch("evaluating")
         with self._signals.interruptible():
@@ -312,13 +321,14 @@ class TrainingLoop:
         improved = state.best_return is None or mean > state.best_return
         state.best_return = mean if improved else state.best_return
         self.snapshot = state.capture(self.config)
-        # `last` with every evaluation: what was selected is never ahead of what can be resumed.
-        self._save("last")
-        if improved:
-            self._save("best")
         self.metrics |= evaluation.metrics()
         self.logger.log(evaluation.metrics(), env_steps=state.env_steps)
         self.view.update(evaluation.metrics(), state.env_steps)
+        # `last` says that this evaluation is done, so it comes last: killed before it, a resumed
+        # run does all of this again.
+        if improved:
+            self._save("best")
+        self._save("last")
         if evaluation.n_capped:
             self.view.message(
                 f"{evaluation.n_capped} of {len(evaluation.episodes)} episodes of the evaluation at"
@@ -333,11 +343,11 @@ class TrainingLoop:
             return
         self.state.saved_at = env_steps
         self.snapshot = self.state.capture(self.config)
-        self._save("last")
         self.logger.flush()
         if self.config.checkpoint.keep:
             self._save(f"step_{env_steps}")
             self.session.run.prune_checkpoints(self.config.checkpoint.keep)
+        self._save("last")
 
     def _finish(self) -> None:
         """Flush and draw; what fails here must not hide how the run ended."""
@@ -394,6 +404,19 @@ class TrainingLoop:
             course = f"linear to 0 at {self.plan.env_steps:,}" if schedule == "linear" else schedule
             words.append(f"{name.replace('_', ' ')} {values[f'train/{name}']:.3g}, {course}")
         return "; ".join(words)
+
+
+def evaluation_due(config: Config, env_steps: int, evaluated_at: int) -> bool:
+    """An evaluation during training is to be made now."""
+    every = config.eval.every
+    return every > 0 and env_steps // every > evaluated_at // every
+
+
+def nothing_left(config: Config, counters: Mapping[str, int]) -> bool:
+    """A run that was saved with these counters has nothing to go on with."""
+    done = counters["env_steps"]
+    trained = done >= Plan.of(config).env_steps
+    return trained and not evaluation_due(config, done, counters["evaluated_at"])
 
 
 def _train_metrics(learned: UpdateMetrics | None) -> dict[str, float]:

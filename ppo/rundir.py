@@ -85,8 +85,8 @@ class RunDirectory:
         digits = which.replace("_", "")
         name = f"step_{int(digits)}" if digits.isdecimal() else which
         file = self.path / "checkpoints" / f"{name}.pt"
-        if not file.is_file():
-            there = sorted(found.stem for found in file.parent.glob("*.pt"))
+        there = sorted(found.stem for found in (self.path / "checkpoints").glob("*.pt"))
+        if name not in there:
             listed = ", ".join(there) if there else "none yet"
             raise CheckpointError(f"{self.path}: no checkpoint {which!r} here; there is: {listed}")
         return file

@@ -2,7 +2,10 @@
 
 import io
 import os
-from contextlib import suppress
+import pickle
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +65,31 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     if not file.is_file():
         raise CheckpointError(f"{file}: there is no checkpoint here; train first, or name a run")
     try:
-        contents: Any = torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's advice on files that are not its own
+            contents: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        # Not torch's words: they tell how to load the file all the same.
+        raise CheckpointError(
+            f"{file}: not a checkpoint that can be read: it is damaged, or holds more than tensors"
+            " and plain data, which is never loaded"
+        ) from error
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CheckpointError(f"{file}: not a checkpoint that can be read ({reason})") from error
     if not isinstance(contents, dict) or contents.get("format") != FORMAT:
         raise CheckpointError(f"{file}: not a checkpoint of this version of the trainer")
     return contents
+
+
+@contextmanager
+def damage_named(name: str) -> Iterator[None]:
+    """Turn what goes wrong while the contents of a checkpoint are used into a CheckpointError."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        said = " ".join(str(error).split())
+        raise CheckpointError(
+            f"{name} is damaged, or does not fit this version of the trainer"
+            f" ({type(error).__name__}: {said})"
+        ) from error

@@ -3,10 +3,10 @@
 import gc
 import math
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,14 @@ from ppo.errors import UserError
 from ppo.evaluate import Evaluation
 from ppo.interrupts import StopSignals
 from ppo.logger import RunLogger
-from ppo.loop import Session, TrainingLoop
+from ppo.loop import Session, TrainingLoop, nothing_left
+from ppo.plain_warnings import warnings_shown_by
 from ppo.plan import Plan
 from ppo.progress import ProgressView
 from ppo.provenance import provenance, write_provenance
 from ppo.rundir import RunDirectory
 from ppo.stopwatch import Stopwatch
-from ppo.storage import read_checkpoint
+from ppo.storage import damage_named, read_checkpoint
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,17 @@ def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
     with run.lock():
         file = run.checkpoint("last")
         contents = read_checkpoint(file)
-        before = from_mapping(contents["config"], source=str(file))
+        with damage_named(str(file)):
+            before = from_mapping(contents["config"], source=str(file))
+            counters = {name: int(value) for name, value in contents["counters"].items()}
+            done = counters["env_steps"]
         config = from_mapping(contents["config"], source=str(file), overrides=overrides)
         refuse_changes(before, config, ("seed", "env", "policy", "normalize"))
-        done, total = contents["counters"]["env_steps"], Plan.of(config).env_steps
-        if done >= total:
+        if nothing_left(config, counters):
+            total = Plan.of(config).env_steps
             raise UserError(
                 f"{run.path}: finished at {done:,} of {total:,} env steps; extend it with"
-                f" --ppo.total_timesteps {2 * total}"
+                f" --ppo.total_timesteps {2 * done}"
             )
         return _run(config, run, contents)
 
@@ -131,7 +135,7 @@ def _run(
                 title=f"{config.env.id}  seed {config.seed}",
             )
         )
-        stack.enter_context(_warnings_to(view))
+        stack.enter_context(warnings_shown_by(partial(view.message, warning=True)))
         stack.enter_context(_start_up_not_collected())
         loop = TrainingLoop(
             config, state, Session(run, envs, plan, logger, view, signals, stopwatch)
@@ -201,19 +205,3 @@ def _start_up_not_collected() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-@contextmanager
-def _warnings_to(view: ProgressView) -> Iterator[None]:
-    """Show warnings above the live view instead of through it, each text once a run."""
-    shown: set[str] = set()
-    with warnings.catch_warnings():
-
-        def show(message: Warning | str, *_: Any, **__: Any) -> None:
-            # Gymnasium resets the registry by which Python would know what it has shown.
-            if str(message) not in shown:
-                shown.add(str(message))
-                view.message(str(message), warning=True)
-
-        warnings.showwarning = show
-        yield

@@ -7,7 +7,7 @@ global gradient clip and Adam a handful of operations.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -256,7 +256,8 @@ class UpdateMetrics:
         approx_kl: mean over the last epoch that was begun, as SB3 logs it.
         n_updates: gradient steps taken.
         stopped_early: the KL divergence ended the update.
-        finite: no loss, gradient or parameter was NaN or infinite.
+        finite: no loss, gradient or parameter was NaN or infinite, nor is a loss of the networks
+            as the update leaves them.
     """
 
     policy_loss: float
@@ -301,7 +302,17 @@ def update(
         if not bool(learner.active):  # the one point of an epoch where the host waits
             break
     load_parameters(networks, learner.parameters)
-    return learner.optimizer, _summarise(epochs, networks, batch)
+    summary = _summarise(epochs, networks, batch)
+    usable = _usable(networks, batch.minibatches(hyperparameters.batch_size)[0])
+    return learner.optimizer, replace(summary, finite=summary.finite and usable)
+
+
+def _usable(networks: ActorCritic, minibatch: Batch) -> bool:
+    """What a next loss is made of is finite after the last step, too: no later one would tell."""
+    with torch.no_grad():
+        policy, values = networks(minibatch.observations)
+        log_probs = policy.log_prob(minibatch.actions)
+    return bool(torch.isfinite(log_probs).all() and torch.isfinite(values.square()).all())
 
 
 def _summarise(epochs: list[StepMetrics], networks: ActorCritic, batch: Batch) -> UpdateMetrics:

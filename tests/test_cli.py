@@ -2,10 +2,12 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 
 import pytest
 
 from ppo.config import load_config
+from ppo.errors import UserError
 from ppo.train import train
 from tests.runs import ROOT, command, config, config_file, files, only_run, start
 
@@ -236,6 +238,34 @@ def test_json_is_one_object_on_stdout_and_progress_goes_to_stderr(tmp_path, plac
     assert result["metrics"]["train/n_updates"] == 8
     assert result["evaluation"]["episodes"] == 2
     assert done.err.startswith("run: ")
+
+
+@pytest.mark.parametrize("backend", ["sync", "async"])
+def test_what_an_environment_prints_is_no_result(tmp_path, backend):
+    file = config_file(tmp_path, "Unruly", backend=backend, kwargs={"how": "print"})
+    with start("train", file, "--json", cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=60)
+    assert json.loads(out)["env_steps"] == 64
+    assert "a word of mine" in err
+    with start("eval", json.loads(out)["run_dir"], "--json", cwd=tmp_path) as process:
+        out, err = process.communicate(timeout=60)
+    assert json.loads(out)["episodes"] == 2
+    assert "a word of mine" in err
+
+
+def test_warnings_of_others_are_one_plain_line_each(tmp_path, monkeypatch):
+    """Gymnasium colours its warnings for a terminal, whoever reads them."""
+
+    def evaluate_run(*_, **__):
+        for _ in range(2):
+            warnings.warn("\x1b[33mWARN: out\nof date\x1b[0m", stacklevel=1)
+        raise UserError("seen enough")
+
+    monkeypatch.setattr("ppo.evaluate.evaluate_run", evaluate_run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        done = command("eval", tmp_path)
+    assert done.err == "warning: WARN: out of date\nppo: seen enough\n"
 
 
 def test_a_result_in_words_says_where_everything_is(tmp_path):

@@ -412,7 +412,7 @@ def test_a_non_finite_number_of_an_environment_stops_the_rollout(quantity, value
     with collecting(config, env_steps=1000) as (agent, it), pytest.raises(NonFiniteError) as error:
         it.collect(agent, 8, env_step_budget=10**6)
     message = str(error.value)
-    assert f"environment 0 returned a non-finite {quantity} at env step 1008" in message
+    assert f"environment 0 returned a non-finite {quantity} at env step 1010" in message
     assert value.lstrip("-") in message
     assert "\n" not in message
 

@@ -138,6 +138,22 @@ def test_line_for_a_fault_in_the_file(refusal, line, message):
             "--env.kwargs.max_episode_steps: not an argument of the environment: set "
             "env.max_episode_steps instead",
         ),
+        *(
+            (
+                f"{key}={value}",
+                f"--{key}: must be between 1.2e-38 and 3.4e+38, which float32 can hold,"
+                f" not {value}",
+            )
+            for key, value in (
+                ("ppo.learning_rate", "1e+39"),
+                ("ppo.learning_rate", "1e-60"),
+                ("ppo.clip_range", "1e+39"),
+                ("ppo.ent_coef", "1e+300"),
+                ("ppo.vf_coef", "1e-300"),
+                ("normalize.clip", "1e+39"),
+                ("critic.learning_rate", "1e-39"),
+            )
+        ),
         (
             "policy.hidden_sizes=[64, 0]",
             "--policy.hidden_sizes: policy.hidden_sizes[1]: must be at least 1, not 0",

@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -604,6 +605,63 @@ def test_an_exception_inside_an_environment_names_it(backend, at):
     batch.close()
     batch.close()
     assert children() == before
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("exit", "SystemExit: no message"),
+        ("no info", "AttributeError: 'NoneType' object has no attribute 'items'"),
+        ("two flags", "ValueError: The truth value of an array"),
+        ("four items", "ValueError: not enough values to unpack"),
+    ],
+)
+def test_an_environment_that_breaks_its_contract_is_named(backend, how, said):
+    """An environment that calls sys.exit must not end the training as if all were well."""
+    with make_vector_env(settings("Unruly", kwargs={"how": how}), backend=backend) as batch:
+        batch.reset([0, 1])
+        with pytest.raises(EnvironmentFault) as error:
+            step_often(batch)
+    name = r"environment [01] \(tests.toys:Unruly-v0\)"
+    assert re.match(rf"{name} failed in step: {re.escape(said)}", one_line(error))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_keys_of_an_info_that_are_no_text_are_passed_over(backend):
+    with make_vector_env(settings("Unruly", kwargs={"how": "odd info"}), backend=backend) as batch:
+        batch.reset([0, 1])
+        terms = [batch.step(idle(batch)).reward_terms for _ in range(2)][-1]
+    assert_array_equal(terms["reward_x"], [1.0, 1.0])
+
+
+def test_an_environment_that_cannot_close_is_a_warning():
+    with (
+        pytest.warns(UserWarning, match=r"environment \d .* failed in close: OSError: the window"),
+        make_vector_env(settings("Unruly", kwargs={"how": "close"})) as batch,
+    ):
+        batch.reset([0, 1])
+
+
+def test_a_warning_in_a_worker_is_one_plain_line(capfd):
+    config = settings("Reuse", kwargs={"view": False})
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")  # the workers inherit it
+        with make_vector_env(config, backend="async", context="fork") as batch:
+            batch.reset([0, 1])
+            step_often(batch)
+    err = capfd.readouterr().err
+    assert err.startswith("warning: environment 0 (tests.toys:Reuse-v0) returns the same obs")
+    assert err.count("\n") == 1
+
+
+def test_a_failure_around_an_environment_in_a_worker_names_it():
+    """Gymnasium's worker reports a KeyboardInterrupt, which has no text."""
+    with make_vector_env(settings("Cnt"), backend="async") as batch:
+        workers = batch._vector
+        workers.error_queue.put((1, KeyboardInterrupt, "", "trace"))
+        with pytest.raises(EnvironmentFault, match=r"^environment 1 failed: KeyboardInterrupt\b"):
+            workers._raise_if_errors([True, False])
 
 
 def run_until_it_fails(batch: EnvBatch) -> None:

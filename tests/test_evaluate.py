@@ -235,6 +235,11 @@ def test_a_numbered_checkpoint_can_be_evaluated(run_dir):
     )
 
 
+def test_a_path_is_no_name_of_a_checkpoint(run_dir):
+    with pytest.raises(UserError, match=r"no checkpoint '../checkpoints/last' here; there is: b"):
+        evaluate_run(run_dir, checkpoint="../checkpoints/last")
+
+
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(UserError, match="there is no such folder"):
         evaluate_run(tmp_path / "nothing")
@@ -272,3 +277,36 @@ def test_a_reset_that_is_not_finite_is_named(tmp_path):
     settings = config(tmp_path, "Sick", kwargs={"quantity": "observation", "at": 0, "value": "nan"})
     with pytest.raises(NonFiniteError, match=r"non-finite observation at env step 0 of an episode"):
         assess(settings)
+
+
+def test_parameters_that_have_blown_up_are_not_blamed_on_the_environment(tmp_path):
+    """Nor do they drown the one line in warnings of their arithmetic."""
+    run_dir = train(config(tmp_path)).run_dir
+    file = run_dir / "checkpoints" / "last.pt"
+    contents = torch.load(file, weights_only=True)
+    for name, tensor in contents["agent"]["networks"].items():
+        if name.startswith("actor"):
+            tensor.fill_(3e38)
+    torch.save(contents, file)
+    with pytest.raises(
+        NonFiniteError, match="policy's outputs are not finite at env step 0 of an episode of the"
+    ):
+        evaluate_run(run_dir)
+
+
+@pytest.mark.parametrize(
+    "lost", [("counters",), ("counters", "env_steps"), ("agent", "head"), ("config",)]
+)
+def test_a_checkpoint_that_lacks_a_part_is_damaged(tmp_path, lost):
+    run_dir = train(config(tmp_path)).run_dir
+    file = run_dir / "checkpoints" / "last.pt"
+    contents = torch.load(file, weights_only=True)
+    part = contents
+    for key in lost[:-1]:
+        part = part[key]
+    del part[lost[-1]]
+    torch.save(contents, file)
+    for arguments in (("eval", run_dir), ("resume", run_dir, "--ppo.total_timesteps", "96")):
+        done = command(*arguments)
+        assert done.status == 1
+        assert "is damaged, or does not fit this version of the trainer" in done.error_line

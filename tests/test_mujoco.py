@@ -400,7 +400,7 @@ def test_a_reward_that_is_no_number_names_environment_and_step_on_every_backend(
 
         monkeypatch.setattr(type(agent.head), "to_env", lambda _, actions: broken(actions))
         mujoco.set_mju_user_warning(lambda _: None)
-        with pytest.raises(NonFiniteError, match=r"environment 1 .* reward at env step 15: nan"):
+        with pytest.raises(NonFiniteError, match=r"environment 1 .* reward at env step 18: nan"):
             collector.collect(agent, 5, env_step_budget=100)
 
 

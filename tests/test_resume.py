@@ -1,4 +1,5 @@
 import json
+import shutil
 import signal
 from itertools import pairwise
 
@@ -174,6 +175,12 @@ def test_a_finished_run_is_refused_and_told_how_to_go_on(tmp_path):
     assert files(run_dir) == before
 
 
+def test_an_extension_must_go_beyond_what_is_done(tmp_path):
+    run_dir = train(config(tmp_path)).run_dir
+    done = command("resume", run_dir, "--ppo.total_timesteps", "32")
+    assert done.error_line.endswith("64 of 32 env steps; extend it with --ppo.total_timesteps 128")
+
+
 def test_a_finished_run_is_extended_and_the_schedule_that_follows_is_printed(tmp_path):
     schedule = ("ppo.lr_schedule=linear", "ppo.learning_rate=1e-3")
     run_dir = train(config(tmp_path, "Echo", *schedule)).run_dir
@@ -260,17 +267,19 @@ def test_a_number_that_is_not_finite_leaves_the_last_good_state(tmp_path, quanti
     """A rollout has sixteen vector steps; the fault comes in the second one after a resume."""
     kwargs = {"quantity": quantity, "at": 20, "value": "nan"}
     budget = ("ppo.total_timesteps=32", "eval.max_episode_steps=10")
-    settings = config(tmp_path, "Sick", *budget, kwargs=kwargs)
-    run_dir = train(settings).run_dir
-    before, state = files(run_dir), checkpoint(run_dir)
-    with pytest.raises(NonFiniteError, match=f"environment 0 returned a non-finite {quantity} at"):
+    run_dir = train(config(tmp_path, "Sick", *budget, kwargs=kwargs)).run_dir
+    twin = tmp_path / "twin"
+    shutil.copytree(run_dir, twin)
+    with pytest.raises(
+        NonFiniteError,
+        match=f"environment 0 returned a non-finite {quantity} at env step 72: .*; the run is"
+        f" saved as it was at env step 64; go on with: ppo resume {run_dir}",
+    ):
         resume(run_dir, ["ppo.total_timesteps=128"])
-    after, state_after = files(run_dir), checkpoint(run_dir)
-    assert after.keys() == before.keys()
-    # That the run was taken up again is noted at once: its seeds must not be used twice.
-    assert state_after["counters"].pop("resumes") == state["counters"].pop("resumes") + 1
+    resume(twin, ["ppo.total_timesteps=64"])  # the same, ended before the fault
+    state, expected = checkpoint(run_dir), checkpoint(twin)
     parts = ("agent", "optimizer", "counters", "generators", "recent_episodes")
-    assert not [path for part in parts for path in differences(state_after[part], state[part])]
+    assert not [path for part in parts for path in differences(state[part], expected[part])]
 
 
 # --- what every start leaves at once ---
@@ -343,3 +352,62 @@ def test_what_was_selected_is_never_ahead_of_what_can_be_resumed(tmp_path):
     run_dir = only_run(tmp_path)
     best, last = (checkpoint(run_dir, name)["counters"]["env_steps"] for name in ("best", "last"))
     assert best <= last == 64
+
+
+def test_whenever_a_run_is_killed_the_resumed_one_ends_as_if_it_had_not_been(tmp_path, monkeypatch):
+    """Copies taken before and after every checkpoint written are what a kill would leave."""
+    copies = tmp_path / "copies"
+    original = loop.write_checkpoint
+
+    def write(file, contents):
+        for _ in range(2):
+            shutil.copytree(file.parents[1], copies / f"{len(list(copies.glob('*'))):02}")
+            original(file, contents)
+
+    copies.mkdir()
+    settings = config(
+        tmp_path,
+        "InvertedPendulum-v5",
+        *("ppo.total_timesteps=192", "eval.every=64", "checkpoint.every=64", "checkpoint.keep=9"),
+        backend="mujoco",
+        kwargs={},
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "write_checkpoint", write)
+        straight = train(settings).run_dir
+    killed = [copy for copy in sorted(copies.iterdir()) if _started(copy)]
+    assert len(killed) > 12
+    for run_dir in killed:
+        if checkpoint(run_dir)["counters"]["evaluated_at"] < 192:
+            resume(run_dir)
+        assert without_clock(run_dir) == without_clock(straight)
+        assert rows(run_dir, "episodes.csv") == rows(straight, "episodes.csv")
+        for name in ("last", "best", "step_64", "step_128", "step_192"):
+            differing = differences(checkpoint(run_dir, name), checkpoint(straight, name))
+            assert set(differing) <= {"counters.resumes"}
+
+
+def _started(run_dir):
+    """A checkpoint of its environments is there: before that, episodes start on new seeds."""
+    file = run_dir / "checkpoints" / "last.pt"
+    return file.exists() and checkpoint(run_dir)["environments"] is not None
+
+
+def test_a_run_stopped_in_the_evaluation_at_its_end_can_make_it_up(tmp_path, monkeypatch):
+    original = loop.evaluate_agent
+
+    def stopped(*_, **__):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(loop, "evaluate_agent", stopped)
+    file = config_file(tmp_path, "Echo", "eval.every=64")
+    done = command("train", file)
+    run_dir = only_run(tmp_path)
+    assert done.status == 130
+    assert done.err.endswith(f"at env step 64; go on with: ppo resume {run_dir}\n")
+    assert "eval/mean_reward" not in rows(run_dir)[0]
+    monkeypatch.setattr(loop, "evaluate_agent", original)
+    assert command("resume", run_dir).status == 0
+    assert len(column(run_dir, "eval/mean_reward")) == 1
+    assert (run_dir / "checkpoints" / "best.pt").exists()
+    assert "finished at 64 of 64" in command("resume", run_dir).error_line

@@ -13,7 +13,7 @@ from ppo.envs import EnvBatch
 from ppo.errors import NonFiniteError
 from ppo.plan import Plan
 from ppo.train import TrainResult, train
-from tests.runs import checkpoint, column, config, differences, files, rows, scalars
+from tests.runs import checkpoint, column, config, differences, files, only_run, rows, scalars
 
 
 @pytest.fixture(autouse=True)
@@ -444,6 +444,11 @@ def test_gamma_one_without_any_termination_is_warned_of_once(tmp_path, capsys, w
     assert said.count("\n") == 1
 
 
+def test_gamma_one_is_warned_of_when_not_one_episode_ended(tmp_path, capsys, warnings_are_shown):
+    train(config(tmp_path, "Constant", "ppo.gamma=1"))
+    assert "warning: ppo.gamma is 1 and nothing has terminated yet" in capsys.readouterr().err
+
+
 def test_gamma_one_with_terminations_is_fine(tmp_path):
     result = train(config(tmp_path, "Cnt", "ppo.gamma=1"))
     assert all(torch.isfinite(tensor).all() for tensor in networks(result).values())
@@ -466,7 +471,7 @@ def message(settings: Config) -> str:
 def test_a_number_that_is_not_finite_is_named_with_its_place(tmp_path, quantity, value, backend):
     kwargs = {"quantity": quantity, "at": 5, "value": value}
     said = message(config(tmp_path, "Sick", backend=backend, kwargs=kwargs))
-    assert said.startswith(f"environment 0 returned a non-finite {quantity} at env step 8:")
+    assert said.startswith(f"environment 0 returned a non-finite {quantity} at env step 10:")
     assert value in said
 
 
@@ -489,6 +494,16 @@ def test_an_update_that_blows_up_stops_the_run_and_leaves_the_checkpoint(tmp_pat
     for name in ("checkpoints/last.pt", "checkpoints/step_32.pt", "progress.csv"):
         assert after[name] == saved[name]
     assert after.keys() == saved.keys()
+
+
+def test_parameters_that_blow_up_in_the_last_step_are_not_kept(tmp_path):
+    """No later minibatch would find out: the run has one gradient step an iteration."""
+    one_step = ("ppo.batch_size=32", "ppo.n_epochs=1", "ppo.learning_rate=1e30")
+    said = message(config(tmp_path, "Noise", *one_step))
+    assert said.startswith("the loss or its gradient is not finite at env step 32 (iteration 1)")
+    state = checkpoint(only_run(tmp_path))
+    assert state["counters"]["env_steps"] == 0
+    assert all((tensor.abs() < 10).all() for tensor in state["agent"]["networks"].values())
 
 
 def test_steps_per_second_count_what_this_process_did(tmp_path):

@@ -354,8 +354,40 @@ class BreaksInWorker(Cnt):
         super().__init__()
 
 
+class Unruly(Cnt):
+    """Does what no environment should: `how` says what, from its second step on."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(4)
+        self.how = how
+
+    def step(self, action: Any) -> Any:
+        observation, reward, terminated, truncated, info = super().step(action)
+        if self.t < 2:
+            return observation, reward, terminated, truncated, info
+        match self.how:
+            case "exit":
+                raise SystemExit
+            case "no info":
+                return observation, reward, terminated, truncated, None
+            case "odd info":
+                return observation, reward, terminated, truncated, {3: "x", "reward_x": 1.0}
+            case "two flags":
+                return observation, reward, np.array([True, False]), truncated, info
+            case "four items":
+                return observation, reward, terminated, info
+            case "print":
+                print("a word of mine")
+        return observation, reward, terminated, truncated, info
+
+    def close(self) -> None:
+        if self.how == "close":
+            raise OSError("the window is gone")
+
+
 TOYS = (
     Cnt,
+    Unruly,
     Where,
     Reuse,
     OddReward,

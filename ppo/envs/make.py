@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from ppo.config import EnvConfig
 from ppo.envs.quiet import quiet_mujoco
 from ppo.envs.spaces import check_action_space, observation_form
-from ppo.envs.wrappers import Observation, RemainingTime, TaskView
+from ppo.envs.wrappers import TASK_FAILURES, Observation, RemainingTime, TaskView
 from ppo.errors import ConfigError, UserError
 
 _NO_LIMIT = -1  # Gymnasium's way to leave its TimeLimit out
@@ -95,7 +95,7 @@ def find_spec(env_id: str) -> EnvSpec:
     if module:
         try:
             importlib.import_module(module)
-        except Exception as error:
+        except TASK_FAILURES as error:
             raise ConfigError(
                 f"env.id: cannot import {module!r} for {env_id!r} ({_said(error)}); "
                 "is its folder on PYTHONPATH?"
@@ -136,7 +136,7 @@ def make_task(
             return gymnasium.make(
                 spec, _NO_LIMIT if limit is None else limit, disable_env_checker=True, **kwargs
             )
-    except Exception as error:
+    except TASK_FAILURES as error:
         # Gymnasium wraps a constructor's TypeError in a text that repeats every argument.
         reason = error.__cause__ if isinstance(error.__cause__, TypeError) else error
         raise ConfigError(

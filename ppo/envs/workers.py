@@ -24,6 +24,7 @@ from gymnasium.vector.async_vector_env import _async_worker
 
 from ppo.envs.quiet import ShownKinds, quiet_mujoco, share_shown_kinds, shown_kinds
 from ppo.errors import EnvironmentFault
+from ppo.plain_warnings import print_warning, warnings_shown_by
 
 _CLOSE_SECONDS = 3.0  # for all workers together, before they are killed
 _DEATH_SECONDS = 5.0  # between a broken pipe and the end of the process behind it
@@ -108,10 +109,13 @@ class Workers(AsyncVectorEnv[Any, Any]):
         if all(successes):
             return
         try:
-            _, _, error, trace = self.error_queue.get(timeout=_DEATH_SECONDS)
+            index, kind, error, trace = self.error_queue.get(timeout=_DEATH_SECONDS)
         except queue.Empty:  # killed while it reported
             raise self._death() from None
-        fault = EnvironmentFault(str(error))
+        # Whatever the task does is named already; what is not comes from around it.
+        said = " ".join(str(error).split()) or kind.__name__
+        named = said if said.startswith("environment ") else f"environment {index} failed: {said}"
+        fault = EnvironmentFault(named)
         fault.add_note(trace)
         raise fault
 
@@ -165,7 +169,8 @@ def _worker(
     _settle(shown)
     error_queue = rest[1]
     try:
-        _async_worker(index, env_fn, pipe, parent_pipe, *rest)
+        with warnings_shown_by(print_warning):
+            _async_worker(index, env_fn, pipe, parent_pipe, *rest)
     except (OSError, EOFError):
         return  # the trainer is gone or has closed the pipe: nobody is left to tell
     except Exception as error:  # the environment could not be made here
@@ -185,8 +190,9 @@ def _settle(shown: tuple[ShownKinds, AbstractContextManager[Any]]) -> None:
         with suppress(OSError):
             os.setpgid(0, 0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-    # A fork may have inherited a progress display in their place.
-    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    # A fork may have inherited a progress display in their place. What an environment prints is
+    # never the command's result.
+    sys.stdout = sys.stderr = sys.__stderr__
     share_shown_kinds(*shown)
     quiet_mujoco()
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -14,6 +14,9 @@ from ppo.errors import EnvironmentFault
 Observation = NDArray[Any]
 Task = gymnasium.Wrapper[Observation, Any, Any, Any]
 
+# An environment that calls sys.exit has failed; it does not end the training as if all were well.
+TASK_FAILURES = (Exception, SystemExit)
+
 _NUMBERS = (float, int, np.number)  # a union of types is slower to look up
 
 
@@ -45,7 +48,7 @@ class TaskView(Task):
         """Start an episode; the info is dropped."""
         try:
             raw, _ = self.env.reset(seed=seed, options=options)
-        except Exception as error:
+        except TASK_FAILURES as error:
             raise self._fault("reset", error) from error
         return self._vector(raw), {}
 
@@ -53,25 +56,34 @@ class TaskView(Task):
         """One env step.
 
         Raises:
-            EnvironmentFault: if the environment raises, or returns what is no observation or
-                no reward.
+            EnvironmentFault: if the environment raises, or returns what is no observation, no
+                reward, no flag or no info.
         """
         try:
             raw, reward, terminated, truncated, info = self.env.step(action)
-        except Exception as error:
+            terms = {
+                key: float(value)
+                for key, value in info.items()
+                if isinstance(key, str)
+                and key.startswith("reward_")
+                and isinstance(value, _NUMBERS)
+            }
+            ends = bool(terminated), bool(truncated)
+        except TASK_FAILURES as error:
             raise self._fault("step", error) from error
-        terms = {
-            key: float(value)
-            for key, value in info.items()
-            if key.startswith("reward_") and isinstance(value, _NUMBERS)
-        }
         return (
             self._vector(raw),
             float(reward) if isinstance(reward, float) else self._reward(reward),
-            bool(terminated),
-            bool(truncated),
+            *ends,
             terms,
         )
+
+    def close(self) -> None:
+        """Close the environment; that it cannot is no reason to lose what it was used for."""
+        try:
+            self.env.close()
+        except TASK_FAILURES as error:
+            warnings.warn(f"{self._fault('close', error)}; this changes nothing", stacklevel=2)
 
     def _vector(self, raw: Any) -> Observation:
         if self._watch_reuse:
@@ -122,7 +134,7 @@ class TaskView(Task):
             )
         self._last_copy = raw.copy()
 
-    def _fault(self, where: str, error: Exception) -> EnvironmentFault:
+    def _fault(self, where: str, error: BaseException) -> EnvironmentFault:
         said = " ".join(str(error).split()) or "no message"
         return EnvironmentFault(f"{self._name} failed in {where}: {type(error).__name__}: {said}")
 
