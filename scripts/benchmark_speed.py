@@ -5,7 +5,7 @@ hyperparameters. This side is `ppo train` as shipped: logs, TensorBoard, checkpo
 evaluations during training are on, and the peers have none of them. The first `--warmup` env
 steps are left out on all sides: they hold the compilation, here and in JAX. The peers come with
 the `bench` extra; one that is not installed is left out. Run it on an otherwise idle machine:
-`--quick` takes about five minutes, all of it about forty.
+`--quick` takes about eight minutes, all of it about forty.
 
     python scripts/benchmark_speed.py --quick
 """
@@ -215,7 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--env", action="append", choices=sorted(ENV_CONFIGS), dest="envs")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=204_800, help="env steps of each training")
+    parser.add_argument("--steps", type=int, default=102_400, help="env steps of each training")
     parser.add_argument("--warmup", type=int, default=8_192, help="env steps left out")
     parser.add_argument("--quick", action="store_true", help="one repeat, trainings only")
     parser.add_argument("--output", type=Path, default=DATA, help="where the figures are kept")

@@ -73,7 +73,9 @@ class BatchSimulator:
     def __init__(
         self, model: mujoco.MjModel, n_simulations: int, fields: Sequence[str], n_threads: int
     ) -> None:
-        self._batch = Batch(model, n_simulations, n_threads, persistent=True)
+        # Not persistent: one MjData for each thread stays in the cache, one for each simulation
+        # would not.
+        self._batch = Batch(model, n_simulations, n_threads)
         self._fields: dict[str, NDArray[np.float64]] = {
             name: self._batch.bind(name) for name in {"ctrl", *fields}
         }
@@ -91,7 +93,6 @@ class BatchSimulator:
             raise SimulationFault(index, self._batch.error(index)) from error
 
     def place(self, index: int, data: mujoco.MjData) -> None:
-        self._batch.reset([index], stage=_NOTHING)
         mujoco.mj_getState(self._batch.model, data, self._batch.state[index], _STATE)
 
     def show(self, index: int, data: mujoco.MjData) -> None:

@@ -40,6 +40,7 @@ class Task:
 
     def __init__(self, env: MujocoEnv, simulator: Simulator) -> None:
         self.env: Any = env  # the weights and ranges are attributes of its own class
+        self.dt = env.dt  # seconds of an env step; there it is computed at every call
         self.simulator = simulator
         self.qpos, self.qvel = simulator["qpos"], simulator["qvel"]
         self.never = np.zeros(len(self.qpos), dtype=np.bool_)
@@ -85,7 +86,7 @@ class _Runner(Task):
         return self.qvel
 
     def speed(self, before: Array) -> Array:
-        return (self.qpos[:, 0] - before) / self.env.dt
+        return (self.qpos[:, 0] - before) / self.dt
 
     def control_cost(self, actions: Array) -> Array:
         return self.env._ctrl_cost_weight * _sum_of_squares(actions)
@@ -160,7 +161,7 @@ class Swimmer(Task):
 
     def outcome(self, before: Array, actions: Array) -> Outcome:
         place = self.qpos[:, :2].copy()
-        velocity = (place - before) / self.env.dt
+        velocity = (place - before) / self.dt
         forward = self.env._forward_reward_weight * velocity[:, 0]
         control = self.env._ctrl_cost_weight * _sum_of_squares(actions)
         info = {
@@ -311,7 +312,7 @@ class Ant(Task):
 
     def outcome(self, before: Array, actions: Array) -> Outcome:
         env, healthy = self.env, self.healthy()
-        velocity = (self._xpos[:, self._main, :2] - before) / env.dt
+        velocity = (self._xpos[:, self._main, :2] - before) / self.dt
         forward = velocity[:, 0] * env._forward_reward_weight
         survive = healthy * env._healthy_reward
         control = env._ctrl_cost_weight * _sum_of_squares(actions)
@@ -377,7 +378,7 @@ class Humanoid(_Humanlike):
 
     def outcome(self, before: Array, actions: Array) -> Outcome:
         env, z = self.env, self.qpos[:, 2]
-        velocity = (self.before() - before) / env.dt
+        velocity = (self.before() - before) / self.dt
         low_z, high_z = env._healthy_z_range
         healthy = (low_z < z) & (z < high_z)
         forward = env._forward_reward_weight * velocity[:, 0]

@@ -151,12 +151,7 @@ class MujocoVectorEnv(VectorEnv[Array, Array, Array]):
         final_obs = np.full(self.num_envs, None, dtype=object)
         for index in np.flatnonzero(ended):
             final_obs[index] = observations[index].copy()
-        going_on: Infos = {}
-        final_info: Infos = {}
-        for key, values in infos.items():
-            if not key.startswith("_"):
-                final_info |= _where(ended, key, values)
-                going_on |= _where(~ended, key, values)
+        going_on, final_info = _rows_only(~ended, infos), _rows_only(ended, infos)
         for index in np.flatnonzero(ended):
             going_on = self._start(int(index), observations, going_on)
         return {
@@ -234,9 +229,15 @@ def _form(state: Any) -> Any:
     return None
 
 
-def _where(rows: Array, key: str, values: Array) -> Infos:
-    """An info's entry for some rows only; nothing where there are none."""
+def _rows_only(rows: Array, infos: Infos) -> Infos:
+    """The entries of infos for some rows, 0 in the others; nothing where there are none."""
     if not rows.any():
         return {}
-    mask = rows.reshape(-1, *[1] * (values.ndim - 1))
-    return {key: np.where(mask, values, np.zeros_like(values)), f"_{key}": rows.copy()}
+    kept: Infos = {}
+    for key, values in infos.items():
+        if key.startswith("_"):
+            kept[key] = rows.copy()
+        else:
+            kept[key] = np.zeros_like(values)
+            kept[key][rows] = values[rows]
+    return kept
