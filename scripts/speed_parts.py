@@ -19,7 +19,7 @@ from peers import sb3_ppo
 
 from ppo.agent import Agent
 from ppo.config import Config, EnvConfig, from_mapping
-from ppo.envs import make_vector_env
+from ppo.envs import EnvBatch, make_vector_env
 from ppo.gae import compute_gae
 from ppo.native.step import NativeEpoch
 from ppo.parameters import learning_rate_vector
@@ -72,17 +72,33 @@ def stepping(env_id: str, n_envs: str) -> dict[str, float]:
     with make_vector_env(EnvConfig(id=env_id, n_envs=count), backend="mujoco") as batch:
         batch.reset(list(range(count)))
         sides["this project"] = batch.step
+        physics = _timed_physics(batch)
         if importlib.util.find_spec("envpool"):
             import envpool
 
             pool = envpool.make(env_id, env_type="gymnasium", num_envs=count, num_threads=2)
             pool.reset()
             sides["EnvPool"] = lambda action: pool.step(action.astype(np.float64))
-        rounds = [
-            {side: env_steps_per_second(step) for side, step in sides.items()}
-            for _ in range(4 * REPEATS)
-        ]
-    return {side: max(speeds[side] for speeds in rounds) for side in sides}
+        rounds = []
+        for _ in range(4 * REPEATS):
+            physics.clear()
+            rounds.append({side: env_steps_per_second(step) for side, step in sides.items()})
+            rounds[-1]["physics"] = vector_steps * count / sum(physics)
+    return {side: max(speeds[side] for speeds in rounds) for side in rounds[0]}
+
+
+def _timed_physics(batch: EnvBatch) -> list[float]:
+    """The seconds of every call of MuJoCo's stepping within `batch.step`, from now on."""
+    simulator: Any = batch._vector._simulator  # type: ignore[attr-defined]
+    step, seconds = simulator.step, []
+
+    def timed(*arguments: Any) -> None:
+        begun = time.perf_counter()
+        step(*arguments)
+        seconds.append(time.perf_counter() - begun)
+
+    simulator.step = timed
+    return seconds
 
 
 def _config(hidden: int, batch_size: int) -> Config:
