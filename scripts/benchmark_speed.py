@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,7 @@ def start_up() -> Figures:
                 [
                     *(sys.executable, "-c", program, sys.executable, "-m", "ppo", "train", config),
                     *("--ppo.total_timesteps", str(env_steps), "--runs_dir", runs),
+                    *("--ppo.batch_size", str(min(64, env_steps))),
                     *("--eval.episodes", "1", "--eval.max_episode_steps", "1", "--compile", "on"),
                 ],
                 check=True,
@@ -232,11 +233,10 @@ def main() -> None:
         "env_steps": arguments.steps,
         "warmup": arguments.warmup,
         "repeats": repeats,
-        "training": {
-            env_id: training(env_id, repeats, arguments.steps, arguments.warmup)
-            for env_id in arguments.envs or ENV_CONFIGS
-        },
+        "training": {},
     }
+    for env_id in arguments.envs or ENV_CONFIGS:
+        figures["training"][env_id] = training(env_id, repeats, arguments.steps, arguments.warmup)
     if arguments.quick:
         for env_id, sides in figures["training"].items():
             for peer in installed_peers():
@@ -244,16 +244,27 @@ def main() -> None:
         return
     tasks = (*ENV_CONFIGS, "Ant-v5", "Humanoid-v5")
     shapes = (("64", "64"), ("256", "64"), ("64", "256"), ("64", "2048"))
-    figures["stepping"] = {env_id: part("stepping", env_id, str(N_ENVS)) for env_id in tasks}
-    figures["gradient_step"] = [
-        {"width": int(width), "batch_size": int(rows), **part("gradient_step", width, rows)}
-        for width, rows in shapes
-    ]
-    figures["gae"], figures["acting"] = part("gae"), part("acting")
-    figures["scaling"] = list(scaling(arguments.steps // 2))
-    figures["start_up"] = start_up()
-    arguments.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    stages: dict[str, Callable[[], Any]] = {
+        "start_up": start_up,
+        "stepping": lambda: {env_id: part("stepping", env_id, str(N_ENVS)) for env_id in tasks},
+        "gradient_step": lambda: [
+            {"width": int(width), "batch_size": int(rows), **part("gradient_step", width, rows)}
+            for width, rows in shapes
+        ],
+        "gae": lambda: part("gae"),
+        "acting": lambda: part("acting"),
+        "scaling": lambda: list(scaling(arguments.steps // 2)),
+    }
+    for name, stage in stages.items():
+        # What a long run has measured is kept, whatever happens to the rest of it.
+        keep(figures, arguments.output)
+        figures[name] = stage()
+    keep(figures, arguments.output)
     write_report(arguments.output)
+
+
+def keep(figures: Figures, file: Path) -> None:
+    file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
