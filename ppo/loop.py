@@ -23,7 +23,7 @@ from ppo.logger import RunLogger
 from ppo.losses import explained_variance
 from ppo.native.step import NativeEpoch
 from ppo.parameters import learning_rate_vector
-from ppo.plan import Plan
+from ppo.plan import Plan, evaluation_due, nothing_left
 from ppo.progress import ProgressView
 from ppo.rollout import Rollout, flatten_valid
 from ppo.rundir import RunDirectory
@@ -404,19 +404,6 @@ class TrainingLoop:
             course = f"linear to 0 at {self.plan.env_steps:,}" if schedule == "linear" else schedule
             words.append(f"{name.replace('_', ' ')} {values[f'train/{name}']:.3g}, {course}")
         return "; ".join(words)
-
-
-def evaluation_due(config: Config, env_steps: int, evaluated_at: int) -> bool:
-    """An evaluation during training is to be made now."""
-    every = config.eval.every
-    return every > 0 and env_steps // every > evaluated_at // every
-
-
-def nothing_left(config: Config, counters: Mapping[str, int]) -> bool:
-    """A run that was saved with these counters has nothing to go on with."""
-    done = counters["env_steps"]
-    trained = done >= Plan.of(config).env_steps
-    return trained and not evaluation_due(config, done, counters["evaluated_at"])
 
 
 def _train_metrics(learned: UpdateMetrics | None) -> dict[str, float]:

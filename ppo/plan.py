@@ -1,5 +1,6 @@
 """What a run will do, worked out before it starts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -57,3 +58,16 @@ class Plan:
             line += f"; the last rollout has {self.last_rollout:,} env steps"
             line += "" if self.learns_from_last else " and is too short to learn from"
         return line
+
+
+def evaluation_due(config: Config, env_steps: int, evaluated_at: int) -> bool:
+    """An evaluation during training is to be made now."""
+    every = config.eval.every
+    return every > 0 and env_steps // every > evaluated_at // every
+
+
+def nothing_left(config: Config, counters: Mapping[str, int]) -> bool:
+    """A run that was saved with these counters has nothing to go on with."""
+    done = counters["env_steps"]
+    trained = done >= Plan.of(config).env_steps
+    return trained and not evaluation_due(config, done, counters["evaluated_at"])

@@ -20,9 +20,9 @@ from ppo.errors import UserError
 from ppo.evaluate import Evaluation
 from ppo.interrupts import StopSignals
 from ppo.logger import RunLogger
-from ppo.loop import Session, TrainingLoop, nothing_left
+from ppo.loop import Session, TrainingLoop
 from ppo.plain_warnings import warnings_shown_by
-from ppo.plan import Plan
+from ppo.plan import Plan, nothing_left
 from ppo.progress import ProgressView
 from ppo.provenance import provenance, write_provenance
 from ppo.rundir import RunDirectory

@@ -12,6 +12,7 @@ from ppo.train import train
 from tests.runs import ROOT, command, config, config_file, files, only_run, start
 
 COMMANDS = ("train", "resume", "eval")
+FLAGS = ("-h", "--help")
 
 
 @pytest.fixture
@@ -41,7 +42,10 @@ def no_environment(monkeypatch):
 # --- help ---
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], *([name, "--help"] for name in COMMANDS)])
+@pytest.mark.parametrize(
+    "arguments",
+    [[], *([flag] for flag in FLAGS), *([name, flag] for name in COMMANDS for flag in FLAGS)],
+)
 def test_help_is_a_result(arguments):
     done = command(*arguments)
     assert (done.status, done.err) == (0, "")

@@ -6,6 +6,7 @@ is the formulas of its `step`, in the same order of operations and the same dtyp
 results are equal bit for bit. Tests hold that for every task.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ class Outcome(NamedTuple):
     info: dict[str, Array]
 
 
-class Task:
+class Task(ABC):
     """What one kind of environment reads and computes.
 
     Attributes:
@@ -47,13 +48,13 @@ class Task:
         """What `outcome` needs to know of the state before the step."""
         return None
 
+    @abstractmethod
     def observe(self) -> Array:
         """Observations, [N, D]."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outcome(self, before: Any, actions: Array) -> Outcome:
         """Rewards and ends of the step that was just taken with actions [N, A]."""
-        raise NotImplementedError
 
 
 def _sum_of_squares(rows: Array) -> Array:
