@@ -34,7 +34,6 @@ class _Columns:
     observations: list[NDArray[Any]] = field(default_factory=list)
     actions: list[NDArray[Any]] = field(default_factory=list)
     rewards: list[NDArray[Any]] = field(default_factory=list)
-    learner_rewards: list[NDArray[Any]] = field(default_factory=list)
     terminated: list[NDArray[Any]] = field(default_factory=list)
     truncated: list[NDArray[Any]] = field(default_factory=list)
     valid: list[NDArray[Any]] = field(default_factory=list)
@@ -138,13 +137,13 @@ class RolloutCollector:
                 columns.arrivals[t] = agent.normalize(step.reached)
             if witness:
                 witness.saw_step(step, ended | last)
-            episodes += self._count(agent, step, ended, columns)
+            episodes += self._count(step, ended)
             self._observations = step.observations
             self._acting = ~ended if self.envs.inserts_reset_steps else self._acting
             if last:
                 break
         self._stopwatch.switch("estimating")
-        rollout = _assemble(agent, columns)
+        rollout = _assemble(agent, columns, self._learner_rewards(agent, columns))
         if witness:
             check_rollout(rollout, witness.reached())
         return Collected(rollout, self.env_steps - start, episodes)
@@ -172,7 +171,8 @@ class RolloutCollector:
         self.env_steps += int(step.acted.sum())
         check_finite("reward", step.rewards, env_step=self.env_steps)
         check_finite("observation", step.reached, env_step=self.env_steps)
-        check_finite("observation", step.observations, env_step=self.env_steps)
+        if step.observations is not step.reached:
+            check_finite("observation", step.observations, env_step=self.env_steps)
         columns.observations.append(seen)
         columns.actions.append(actions)
         columns.rewards.append(step.rewards)
@@ -181,26 +181,26 @@ class RolloutCollector:
         columns.valid.append(step.acted)
         return step
 
-    def _count(
-        self, agent: Agent, step: EnvStep, ended: NDArray[np.bool_], columns: _Columns
-    ) -> list[EpisodeSummary]:
-        """Scale the rewards, and close the episodes that ended."""
+    def _count(self, step: EnvStep, ended: NDArray[np.bool_]) -> list[EpisodeSummary]:
+        """Close the episodes that ended."""
         self._accumulators.add(step)
-        rewards = step.rewards
-        normalizer = agent.reward_normalizer
-        if normalizer is not None:
-            discounted = self._accumulators.discount(step, normalizer.gamma)
-            normalizer.update(discounted[step.acted])
-            rewards = normalizer(rewards)
-        columns.learner_rewards.append(rewards)
         if not ended.any():
             return []
         episodes = self._accumulators.summaries(step, ended, self.env_steps)
         self._accumulators.clear(ended)
         return episodes
 
+    def _learner_rewards(self, agent: Agent, columns: _Columns) -> NDArray[np.float64]:
+        """Rewards as they are learned from, [T, N]; nothing that acts has to know them."""
+        rewards, normalizer = np.stack(columns.rewards), agent.reward_normalizer
+        if normalizer is None:
+            return rewards
+        ended = np.stack(columns.terminated) | np.stack(columns.truncated)
+        discounted = self._accumulators.discount(rewards, ended, normalizer.gamma)
+        return normalizer(rewards, discounted, np.stack(columns.valid))
 
-def _assemble(agent: Agent, columns: _Columns) -> Rollout:
+
+def _assemble(agent: Agent, columns: _Columns, learner_rewards: NDArray[np.float64]) -> Rollout:
     """Everything the networks have to say about the rows, in one batch: they have not moved."""
     device = agent.device
 
@@ -221,7 +221,7 @@ def _assemble(agent: Agent, columns: _Columns) -> Rollout:
         actions=actions,
         log_probs=log_probs.view(shape),
         rewards=tensor(columns.rewards).float(),
-        learner_rewards=tensor(columns.learner_rewards).float(),
+        learner_rewards=torch.from_numpy(learner_rewards).to(device).float(),
         values=values.view(shape),
         next_values=next_values.view(shape),
         terminated=tensor(columns.terminated),

@@ -14,6 +14,7 @@ from ppo.checkpoint import TrainingState
 from ppo.collector import Collected, RolloutCollector
 from ppo.compilation import CompileChoice, CompiledEpoch, choose
 from ppo.config import Config
+from ppo.cores import usable_cores
 from ppo.envs import EnvBatch
 from ppo.errors import NonFiniteError, UserError
 from ppo.evaluate import Evaluation, evaluate_agent
@@ -379,7 +380,9 @@ class TrainingLoop:
         eager = one_by_one(make_step(networks, self.hyperparameters))
         if not choice.compiled:
             return eager, choice
-        build = partial(NativeEpoch, networks, self.hyperparameters)
+        build = partial(
+            NativeEpoch, networks, self.hyperparameters, n_threads=min(2, usable_cores())
+        )
         return CompiledEpoch(build, eager), choice
 
     def _announce(self) -> None:

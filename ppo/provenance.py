@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ppo.appendfile import replace_file, writing
+from ppo.cores import usable_cores
 from ppo.errors import UserError
 
 PROVENANCE_FILE = "provenance.json"
@@ -88,7 +89,7 @@ def provenance(
         },
         source=source_state(package_dir or Path(__file__).resolve().parent),
         cpu=_cpu_model(),
-        cpu_cores=_usable_cores(),
+        cpu_cores=usable_cores(),
         platform=platform.platform(),
     )
 
@@ -192,9 +193,3 @@ def _cpu_model() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or "unknown"
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

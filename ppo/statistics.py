@@ -20,7 +20,8 @@ class EpisodeAccumulators:
     Attributes:
         returns: sum of the environment's rewards.
         lengths: env steps.
-        discounted: the discounted return accumulator of the reward normaliser.
+        discounted: the discounted return accumulator of the reward normaliser, which is taken
+            on by `discount`, a rollout at a time, and not by `add` and `clear`.
         terms: sums of the reward's terms, by name.
     """
 
@@ -41,11 +42,18 @@ class EpisodeAccumulators:
         for name, values in step.reward_terms.items():
             self.terms[name] = self.terms.get(name, 0.0) + values
 
-    def discount(self, step: EnvStep, gamma: float) -> NDArray[np.float64]:
-        """Take one vector step into the discounted returns, and give them, [N]."""
-        self.discounted *= np.where(step.acted, gamma, 1.0)
-        self.discounted += step.rewards
-        return self.discounted
+    def discount(
+        self, rewards: NDArray[np.float64], ended: NDArray[np.bool_], gamma: float
+    ) -> NDArray[np.float64]:
+        """Take a whole rollout, [T, N], into the discounted returns; these row by row, [T, N]."""
+        returns = np.empty_like(rewards)
+        decay = np.where(ended, 0.0, gamma)
+        running = self.discounted * gamma
+        for t, reward in enumerate(rewards):
+            returns[t] = running + reward
+            running = returns[t] * decay[t]
+        self.discounted = np.where(ended[-1], 0.0, returns[-1])
+        return returns
 
     def summaries(
         self, step: EnvStep, ended: NDArray[np.bool_], env_steps: int
@@ -81,7 +89,7 @@ class EpisodeAccumulators:
 
     def clear(self, ended: NDArray[np.bool_]) -> None:
         """Start again where an episode ended, whichever way."""
-        for values in (self.returns, self.lengths, self.discounted, *self.terms.values()):
+        for values in (self.returns, self.lengths, *self.terms.values()):
             values[ended] = 0
 
 

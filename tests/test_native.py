@@ -150,6 +150,26 @@ def test_the_kl_stop_comes_before_the_step_that_goes_too_far_and_ends_the_rest()
     assert not learner.active
 
 
+@pytest.mark.parametrize("settings", [*SETTINGS, {"target_kl": 0.03}], ids=str)
+@pytest.mark.parametrize("space", [BOX, CHOICES], ids=str)
+def test_a_thread_for_each_network_changes_no_bit(space, settings):
+    networks = networks_for(space, hidden=(33, 16))
+    settings = hyper(batch_size=17, **settings)
+    minibatches = batch_for(networks, 40 * 17 + 5).minibatches(17)
+    coefs = coefficients(networks, actor=3e-3, critic=1e-3, ent_coef=0.01)
+    alone, together = (
+        NativeEpoch(networks, settings, n_threads=n)(learner_of(networks), minibatches, coefs)
+        for n in (1, 2)
+    )
+    for one, two in zip(
+        [alone[0].parameters, *alone[0].optimizer, alone[0].active, *alone[1]],
+        [together[0].parameters, *together[0].optimizer, together[0].active, *together[1]],
+        strict=True,
+    ):
+        assert torch.equal(one, two)
+    assert alone[1].applied[:5].all()
+
+
 def test_nothing_is_applied_after_a_stop():
     networks = networks_for(BOX)
     learner = learner_of(networks, active=False)

@@ -161,33 +161,57 @@ def test_many_observations_end_up_standardised():
 # Rewards
 
 
+def scale(normalizer, rewards, discounted=None, acted=None):
+    """Rewards [T, N] through the normaliser; without returns, nothing is taken in."""
+    rewards = np.array(rewards, float)
+    if discounted is None:
+        return normalizer(rewards, np.zeros_like(rewards), np.zeros(rewards.shape, bool))
+    acted = np.ones(rewards.shape, bool) if acted is None else np.array(acted, bool)
+    return normalizer(rewards, np.array(discounted, float), acted)
+
+
 def test_rewards_are_scaled_and_not_centred():
     normalizer = RewardNormalizer(fixed([7.0], [4.0]), clip=10.0, gamma=0.99)
-    scaled = normalizer(np.array([0.0, 2.0, -6.0]))
+    scaled = scale(normalizer, [[0.0, 2.0, -6.0]])
     assert scaled.dtype == np.float64
-    np.testing.assert_allclose(scaled, [0, 1, -3], rtol=1e-6)
+    np.testing.assert_allclose(scaled, [[0, 1, -3]], rtol=1e-6)
 
 
 def test_rewards_are_clipped():
     normalizer = RewardNormalizer(fixed([0.0], [1.0]), clip=5.0, gamma=0.99)
-    assert normalizer(np.array([[100.0, -100.0]])).tolist() == [[5.0, -5.0]]
+    assert scale(normalizer, [[100.0, -100.0]]).tolist() == [[5.0, -5.0]]
 
 
-def test_reward_scale_comes_from_the_accumulators():
+def test_every_step_is_scaled_by_the_returns_up_to_it():
     normalizer = RewardNormalizer(RunningMoments.of_size(1), clip=10.0, gamma=0.5)
-    normalizer.update(np.array([10.0, 14.0]))
-    normalizer.update(np.array([12.0, 12.0, 16.0, 8.0]))
-    # Mean 12, squares 4 + 4 + 16 + 16 over six.
-    expected = 1 / np.sqrt(40 / 6)
-    np.testing.assert_allclose(normalizer(np.array([1.0])), [expected], rtol=1e-6)
-    assert normalizer.moments.count == 6
+    discounted = [[10.0, 14.0], [12.0, 99.0], [99.0, 99.0], [16.0, 8.0]]
+    acted = [[1, 1], [1, 0], [0, 0], [1, 1]]
+    scaled = scale(normalizer, np.ones((4, 2)), discounted, acted)
+    known = [10.0, 14.0], [10.0, 14.0, 12.0], [10.0, 14.0, 12.0], [10.0, 14.0, 12.0, 16.0, 8.0]
+    expected = [[1 / np.std(values)] * 2 for values in known]
+    np.testing.assert_allclose(scaled, expected, rtol=1e-6)
+    assert normalizer.moments.count == 5
+    np.testing.assert_allclose(normalizer.moments.mean, [12.0])
+    np.testing.assert_allclose(normalizer.moments.variance, [8.0])
 
 
-def test_normalising_rewards_does_not_count_or_change_them():
+def test_one_rollout_or_several_end_with_the_same_statistics():
+    discounted = 1e6 + np.random.default_rng(0).normal(size=(12, 3))
+    rewards = np.ones_like(discounted)
+    whole, parts = (
+        RewardNormalizer(RunningMoments.of_size(1), clip=1e9, gamma=0.9) for _ in range(2)
+    )
+    scaled = scale(whole, rewards, discounted)
+    pieces = [scale(parts, rewards[t : t + 4], discounted[t : t + 4]) for t in (0, 4, 8)]
+    np.testing.assert_array_equal(np.concatenate(pieces), scaled)
+    np.testing.assert_allclose(whole.moments.variance, [discounted.var()], rtol=1e-9)
+
+
+def test_normalising_rewards_does_not_change_them():
     normalizer = RewardNormalizer(fixed([0.0], [4.0]), clip=1.0, gamma=0.99)
-    rewards = np.array([100.0])
-    normalizer(rewards)
-    assert rewards.tolist() == [100.0]
+    rewards = np.array([[100.0]])
+    normalizer(rewards, rewards, np.zeros((1, 1), bool))
+    assert rewards.tolist() == [[100.0]]
     assert normalizer.moments.count == 10
 
 
@@ -195,6 +219,5 @@ def test_normalising_rewards_does_not_count_or_change_them():
 def test_rewards_without_spread_are_finite(gamma):
     """The first step of a single environment: nothing varies yet."""
     normalizer = RewardNormalizer(RunningMoments.of_size(1), clip=10.0, gamma=gamma)
-    normalizer.update(np.array([3.0]))
-    assert normalizer(np.array([3.0, 0.0, -3.0])).tolist() == [10.0, 0.0, -10.0]
-    assert normalizer.gamma == gamma
+    assert scale(normalizer, [[3.0]], [[3.0]]).tolist() == [[10.0]]
+    assert scale(normalizer, [[3.0, 0.0, -3.0]]).tolist() == [[10.0, 0.0, -10.0]]

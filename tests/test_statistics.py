@@ -26,11 +26,6 @@ def step_of(rewards, *, terminated=(), truncated=(), resetting=(), terms=None):
     )
 
 
-def take(accumulators, step, gamma):
-    accumulators.add(step)
-    accumulators.discount(step, gamma)
-
-
 def summary(value, *, ended="terminated", length=1, terms=None):
     return EpisodeSummary(Episode(10, 0, float(value), length, ended), terms or {})
 
@@ -38,24 +33,33 @@ def summary(value, *, ended="terminated", length=1, terms=None):
 def test_sums_run_per_environment_until_an_end():
     accumulators = EpisodeAccumulators.of_size(2)
     for rewards in ([1, 10], [2, 20], [4, 40]):
-        take(accumulators, step_of(rewards), 0.5)
+        accumulators.add(step_of(rewards))
     assert accumulators.returns.tolist() == [7, 70]
     assert accumulators.lengths.tolist() == [3, 3]
-    assert accumulators.discounted.tolist() == [5.25, 52.5]  # 0.25 * 1 + 0.5 * 2 + 4
     accumulators.clear(np.array([False, True]))
-    take(accumulators, step_of([8, 80]), 0.5)
+    accumulators.add(step_of([8, 80]))
     assert accumulators.returns.tolist() == [15, 80]
     assert accumulators.lengths.tolist() == [4, 1]
-    assert accumulators.discounted.tolist() == [10.625, 80]
+
+
+def test_discounted_returns_run_on_from_rollout_to_rollout_and_end_with_an_episode():
+    accumulators = EpisodeAccumulators.of_size(2)
+    rewards = np.array([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    ended = np.array([[False, False], [False, True], [False, False]])
+    running = accumulators.discount(rewards, ended, 0.5)
+    assert running.tolist() == [[1, 10], [2.5, 25], [5.25, 40]]
+    running = accumulators.discount(np.array([[8.0, 80.0]]), np.array([[True, False]]), 0.5)
+    assert running.tolist() == [[10.625, 100]]
+    running = accumulators.discount(np.array([[16.0, 16.0]]), np.zeros((1, 2), bool), 0.5)
+    assert running.tolist() == [[16, 66]]
 
 
 def test_a_reset_step_counts_for_nothing():
     accumulators = EpisodeAccumulators.of_size(2)
-    take(accumulators, step_of([1, 1]), 0.5)
-    take(accumulators, step_of([0, 1], resetting={0}), 0.5)
+    accumulators.add(step_of([1, 1]))
+    accumulators.add(step_of([0, 1], resetting={0}))
     assert accumulators.returns.tolist() == [1, 2]
     assert accumulators.lengths.tolist() == [1, 2]
-    assert accumulators.discounted.tolist() == [1, 1.5]
 
 
 @pytest.mark.parametrize(
@@ -68,9 +72,9 @@ def test_a_reset_step_counts_for_nothing():
 )
 def test_an_episode_says_how_it_ended(flags, ended):
     accumulators = EpisodeAccumulators.of_size(2)
-    take(accumulators, step_of([1, 2], terms={"reward_run": [3, 4]}), 0.9)
+    accumulators.add(step_of([1, 2], terms={"reward_run": [3, 4]}))
     step = step_of([1, 5], terms={"reward_run": [3, 6], "reward_late": [0, 7]}, **flags)
-    take(accumulators, step, 0.9)
+    accumulators.add(step)
     told = accumulators.summaries(step, step.terminated | step.truncated, env_steps=44)
     assert told == [
         EpisodeSummary(Episode(44, 1, 7.0, 2, ended), {"reward_run": 10.0, "reward_late": 7.0})
@@ -81,7 +85,7 @@ def test_terms_start_again_with_the_next_episode():
     accumulators = EpisodeAccumulators.of_size(1)
     step = step_of([1], terminated={0}, terms={"reward_run": [3]})
     for _ in range(2):
-        take(accumulators, step, 0.9)
+        accumulators.add(step)
         (told,) = accumulators.summaries(step, step.terminated, env_steps=1)
         accumulators.clear(step.terminated)
         assert told.terms == {"reward_run": 3.0}

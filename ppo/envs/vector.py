@@ -31,7 +31,8 @@ class EnvStep:
     Attributes:
         observations: what is shown now, [N, D]: after an end, the reset observation under
             same_step and the last one under next_step.
-        reached: the state that each row really reached, before any reset, [N, D].
+        reached: the state that each row really reached, before any reset, [N, D]; the array of the
+            observations itself where the two are the same.
         rewards: the environments' rewards, [N] float64.
         terminated: [N] bool.
         truncated: [N] bool.
@@ -131,11 +132,7 @@ class EnvBatch:
             with suppress(Exception):  # the first failure is the one to report
                 self.close()
             raise
-        reached = observations.copy()
-        last: Any = infos.get("final_obs", ())
-        for index, observation in enumerate(last):
-            if observation is not None:
-                reached[index] = observation
+        reached = _with_last(observations, infos.get("final_obs"))
         acted = ~self._ended if self.inserts_reset_steps else np.ones(self.n_envs, dtype=np.bool_)
         self._ended = terminated | truncated
         return EnvStep(
@@ -231,6 +228,17 @@ def _backend(settings: EnvConfig, backend: Backend, autoreset: Autoreset) -> Bac
     if backend == "mujoco":
         raise ConfigError(f"env.backend: mujoco cannot step this: {reason}; use auto")
     return "sync"
+
+
+def _with_last(observations: NDArray[Any], last: Any) -> NDArray[Any]:
+    """The observations, [N, D], with the last ones of episodes that ended in their places."""
+    if last is None:
+        return observations
+    reached = observations.copy()
+    for index, observation in enumerate(last):
+        if observation is not None:
+            reached[index] = observation
+    return reached
 
 
 def _reward_terms(infos: dict[str, Any]) -> dict[str, NDArray[np.float64]]:

@@ -19,7 +19,7 @@ _OPTIMISE = (
     *("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
     *("-fno-signed-zeros", "-fassociative-math", "-freciprocal-math"),
 )
-_COMPILE = ("-std=c++17", "-fPIC", "-c", "-w")
+_COMPILE = ("-std=c++17", "-fPIC", "-pthread", "-c", "-w")
 _SECONDS = 300
 
 
@@ -100,7 +100,7 @@ def _build(compiler: str, definitions: dict[str, str], path: Path) -> None:
         source.write_text(_source(), encoding="utf-8")
         macros = [f"-D{name}={value}" for name, value in definitions.items()]
         _run([compiler, *_OPTIMISE, *_COMPILE, *macros, str(source), "-o", str(compiled)])
-        _run([compiler, "-shared", str(compiled), "-o", str(linked)])
+        _run([compiler, "-shared", "-pthread", str(compiled), "-o", str(linked)])
         linked.replace(path)
 
 

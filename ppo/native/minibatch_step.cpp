@@ -2,7 +2,7 @@
 //
 // It computes what `make_step` computes, in the same order of operations but for the order of
 // sums; the Python function is the definition, and tests hold the two together. One call does
-// any number of minibatches in a row on one thread.
+// any number of minibatches in a row, on one thread or with a thread for each network.
 //
 // The build defines:
 //   PPO_ACTOR, PPO_CRITIC  layer sizes from the observation to the outputs: 17, 64, 64, 6
@@ -18,9 +18,12 @@
 #define __FAST_MATH__ 1
 #endif
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <system_error>
+#include <thread>
 #include <type_traits>
 
 namespace {
@@ -303,35 +306,7 @@ struct Policy {  // independent categorical distributions over parts of the outp
 };
 #endif
 
-constexpr int kParameters = Policy::kFree + Actor::parameters() + Critic::parameters();
-
-// --- the step ---
-
-struct Workspace {
-  Actor actor;
-  Critic critic;
-  alignas(64) float observations[kMaxRows * padded(kObservation)];
-  alignas(64) float gradient[kParameters];
-  float advantages[kMaxRows];
-};
-
-void normalize(const float* advantages, int rows, float* result) {
-  double mean = 0.0, squares = 0.0;
-  for (int b = 0; b < rows; ++b) mean += static_cast<double>(advantages[b]) - advantages[0];
-  mean /= rows;
-  for (int b = 0; b < rows; ++b) {
-    const double centred = static_cast<double>(advantages[b]) - advantages[0] - mean;
-    squares += centred * centred;
-  }
-  const double spread = std::sqrt(squares / std::max(rows - 1, 1)) + PPO_ADVANTAGE_EPSILON;
-  for (int b = 0; b < rows; ++b)
-    result[b] = static_cast<float>(
-        (static_cast<double>(advantages[b]) - advantages[0] - mean) / spread);
-}
-
-}  // namespace
-
-extern "C" {
+// --- the step: one half for each network, which meet in the norm of the gradient ---
 
 // Rows of one minibatch, contiguous.
 struct Minibatch {
@@ -358,105 +333,261 @@ struct Learner {
   std::uint8_t* active;                      // []
 };
 
-constexpr int kMetrics = 9;  // in the order of StepMetrics
+// All that one half has to know of the other: its part of the loss, its diagnostics, and the
+// sum of squares of its gradient.
+struct Measured {
+  float loss, entropy, kl, clipped, squares;
+};
 
-int parameter_count() { return kParameters; }
+void normalize(const float* advantages, int rows, float* result) {
+  double mean = 0.0, squares = 0.0;
+  for (int b = 0; b < rows; ++b) mean += static_cast<double>(advantages[b]) - advantages[0];
+  mean /= rows;
+  for (int b = 0; b < rows; ++b) {
+    const double centred = static_cast<double>(advantages[b]) - advantages[0] - mean;
+    squares += centred * centred;
+  }
+  const double spread = std::sqrt(squares / std::max(rows - 1, 1)) + PPO_ADVANTAGE_EPSILON;
+  for (int b = 0; b < rows; ++b)
+    result[b] = static_cast<float>(
+        (static_cast<double>(advantages[b]) - advantages[0] - mean) / spread);
+}
 
-void run_minibatches(const Learner* learner, const Minibatch* minibatches, int count,
-                     const Settings* settings, const float* learning_rates, float* metrics) {
-  static thread_local std::unique_ptr<Workspace> kept(new Workspace());
-  Workspace& work = *kept;
-  float* const parameters = learner->parameters;
-  constexpr int actor_start = Policy::kFree, critic_start = actor_start + Actor::parameters();
-  constexpr int observation_row = padded(kObservation), value_row = padded(1);
+// A network, its parameters' place among all, and their gradient. Its functions are not inlined:
+// the same instructions serve one thread and two, and the results are the same to the bit.
+template <class Net, int Start, int Free>
+struct Half {
+  static constexpr int kStart = Start, kParameters = Free + Net::parameters();
+  static constexpr int kRow = padded(kObservation);
 
-  for (int n = 0; n < count; ++n, metrics += kMetrics) {
-    const Minibatch& batch = minibatches[n];
+  Net network;
+  alignas(64) float observations[kMaxRows * kRow];
+  alignas(64) float gradient[kParameters];
+
+  // Outputs at the minibatch, [rows][padded].
+  const float* forward(const float* parameters, const Minibatch& batch) {
+    for (int b = 0; b < batch.rows; ++b)
+      std::copy_n(batch.observations + b * kObservation, kObservation, observations + b * kRow);
+    network.load(parameters + Start + Free);
+    return network.forward(observations, static_cast<int>(batch.rows));
+  }
+
+  // The gradient by the parameters, whose sum of squares it returns.
+  float backward(int rows) {
+    network.backward(observations, rows, gradient + Free);
+    float squares = 0.0f;
+    for (int i = 0; i < kParameters; ++i) squares += gradient[i] * gradient[i];
+    return squares;
+  }
+
+  // Adam, on the clipped gradient; `step` counts this one.
+  [[gnu::noinline]] void follow(const Learner& learner, const float* learning_rates, float scale,
+                                float step) {
+    const float correction1 = static_cast<float>(1.0 - std::pow(PPO_BETA1, step));
+    const float correction2 = static_cast<float>(1.0 - std::pow(PPO_BETA2, step));
+    constexpr float new1 = static_cast<float>(1.0 - PPO_BETA1);
+    constexpr float new2 = static_cast<float>(1.0 - PPO_BETA2);
+    float* const parameters = learner.parameters + Start;
+    float* const means = learner.exp_avg + Start;
+    float* const squares = learner.exp_avg_sq + Start;
+    for (int i = 0; i < kParameters; ++i) {
+      const float clipped = gradient[i] * scale;
+      means[i] += new1 * (clipped - means[i]);
+      squares[i] += new2 * (clipped * clipped - squares[i]);
+      const float deviation = std::sqrt(squares[i] / correction2) + PPO_ADAM_EPSILON;
+      parameters[i] -= learning_rates[Start + i] * (means[i] / correction1) / deviation;
+    }
+    for (int a = 0; a < Free; ++a)
+      parameters[a] = std::min(std::max(parameters[a], PPO_LOG_STD_MIN), PPO_LOG_STD_MAX);
+  }
+};
+
+struct ActorHalf : Half<Actor, 0, Policy::kFree> {
+  float advantages[kMaxRows];
+
+  // The clipped objective with its entropy bonus, and its gradient.
+  [[gnu::noinline]] Measured measure(const Learner& learner, const Minibatch& batch,
+                                     const Settings& settings) {
     const int rows = static_cast<int>(batch.rows);
-    for (int b = 0; b < rows; ++b)
-      std::copy_n(batch.observations + b * kObservation, kObservation,
-                  work.observations + b * observation_row);
-    work.actor.load(parameters + actor_start);
-    work.critic.load(parameters + critic_start);
-    const float* outputs = work.actor.forward(work.observations, rows);
-    const float* values = work.critic.forward(work.observations, rows);
-    if (settings->normalize_advantages)
-      normalize(batch.advantages, rows, work.advantages);
+    const float* outputs = forward(learner.parameters, batch);
+    if (settings.normalize_advantages)
+      normalize(batch.advantages, rows, advantages);
     else
-      std::copy_n(batch.advantages, rows, work.advantages);
-
-    // The loss, and its gradients by the outputs of both networks.
-    Policy policy(parameters);
+      std::copy_n(batch.advantages, rows, advantages);
+    Policy policy(learner.parameters);
     const auto* actions = static_cast<const Policy::Action*>(batch.actions);
-    float* output_gradients = work.actor.output_gradients();
-    float* value_gradients = work.critic.output_gradients();
-    const float low = 1.0f - settings->clip_range, high = 1.0f + settings->clip_range;
-    float policy_loss = 0.0f, value_loss = 0.0f, entropy = 0.0f, kl = 0.0f, clipped = 0.0f;
+    float* output_gradients = network.output_gradients();
+    const float low = 1.0f - settings.clip_range, high = 1.0f + settings.clip_range;
+    float loss = 0.0f, entropy = 0.0f, kl = 0.0f, clipped = 0.0f;
     for (int b = 0; b < rows; ++b) {
       const float* output = outputs + b * kOutputRow;
       const auto* action = actions + b * Policy::kAction;
-      const float advantage = work.advantages[b];
       const float logratio = policy.log_prob(output, action) - batch.log_probs[b];
       const float ratio = std::exp(logratio);
-      const float plain = ratio * advantage;
-      const float bounded = std::min(std::max(ratio, low), high) * advantage;
-      policy_loss -= std::min(plain, bounded);
+      const float plain = ratio * advantages[b];
+      const float bounded = std::min(std::max(ratio, low), high) * advantages[b];
+      loss -= std::min(plain, bounded);
       entropy += policy.entropy(output);
       kl += std::expm1(logratio) - logratio;
-      clipped += std::fabs(ratio - 1.0f) > settings->clip_range ? 1.0f : 0.0f;
+      clipped += std::fabs(ratio - 1.0f) > settings.clip_range ? 1.0f : 0.0f;
       policy.differentiate(output, action, plain <= bounded ? -plain / rows : 0.0f,
-                           -settings->ent_coef / rows, output_gradients + b * kOutputRow);
+                           -settings.ent_coef / rows, output_gradients + b * kOutputRow);
+    }
+    if constexpr (Policy::kFree > 0) std::copy_n(policy.log_std_gradient, Policy::kFree, gradient);
+    return {loss / rows, entropy / rows, kl / rows, clipped / rows, backward(rows)};
+  }
+};
 
-      const float moved = values[b * value_row] - batch.values[b];
-      const float limit = settings->clip_range_vf;
+struct CriticHalf : Half<Critic, ActorHalf::kParameters, 0> {
+  // The squared error of the values, and its gradient.
+  [[gnu::noinline]] Measured measure(const Learner& learner, const Minibatch& batch,
+                                     const Settings& settings) {
+    constexpr int row = padded(1);
+    const int rows = static_cast<int>(batch.rows);
+    const float* values = forward(learner.parameters, batch);
+    float* gradients = network.output_gradients();
+    const float limit = settings.clip_range_vf;
+    float loss = 0.0f;
+    for (int b = 0; b < rows; ++b) {
+      const float moved = values[b * row] - batch.values[b];
       const bool inside = std::fabs(moved) <= limit;
-      const float value = inside ? values[b * value_row]
+      const float value = inside ? values[b * row]
                                  : batch.values[b] + std::min(std::max(moved, -limit), limit);
       const float error = value - batch.returns[b];
-      value_loss += error * error;
-      value_gradients[b * value_row] =
-          inside ? settings->vf_coef * 2.0f * error / rows : 0.0f;
+      loss += error * error;
+      gradients[b * row] = inside ? settings.vf_coef * 2.0f * error / rows : 0.0f;
     }
-    policy_loss /= rows, value_loss /= rows, entropy /= rows, kl /= rows, clipped /= rows;
-    const float loss =
-        policy_loss - settings->ent_coef * entropy + settings->vf_coef * value_loss;
-
-    // The gradient by the parameters, its norm, and whether to follow it.
-    work.actor.backward(work.observations, rows, work.gradient + actor_start);
-    work.critic.backward(work.observations, rows, work.gradient + critic_start);
-    if constexpr (Policy::kFree > 0)
-      std::copy_n(policy.log_std_gradient, Policy::kFree, work.gradient);
-    float squares = 0.0f;
-    for (int i = 0; i < kParameters; ++i) squares += work.gradient[i] * work.gradient[i];
-    const float norm = std::sqrt(squares);
-    const bool evaluated = *learner->active;
-    const bool applied =
-        evaluated && std::isfinite(loss) && std::isfinite(norm) && kl <= settings->kl_limit;
-    *learner->active = applied;
-    const float measured[kMetrics] = {policy_loss, value_loss, -entropy, loss, kl, clipped, norm,
-                                      evaluated ? 1.0f : 0.0f, applied ? 1.0f : 0.0f};
-    std::copy_n(measured, kMetrics, metrics);
-    if (!applied) continue;
-
-    // Adam, on the clipped gradient.
-    const float scale = std::min(settings->max_grad_norm / (norm + 1e-6f), 1.0f);
-    *learner->step += 1.0f;
-    const float correction1 = static_cast<float>(1.0 - std::pow(PPO_BETA1, *learner->step));
-    const float correction2 = static_cast<float>(1.0 - std::pow(PPO_BETA2, *learner->step));
-    constexpr float new1 = static_cast<float>(1.0 - PPO_BETA1);
-    constexpr float new2 = static_cast<float>(1.0 - PPO_BETA2);
-    for (int i = 0; i < kParameters; ++i) {
-      const float gradient = work.gradient[i] * scale;
-      float& mean = learner->exp_avg[i];
-      float& square = learner->exp_avg_sq[i];
-      mean += new1 * (gradient - mean);
-      square += new2 * (gradient * gradient - square);
-      const float deviation = std::sqrt(square / correction2) + PPO_ADAM_EPSILON;
-      parameters[i] -= learning_rates[i] * (mean / correction1) / deviation;
-    }
-    for (int a = 0; a < Policy::kFree; ++a)
-      parameters[a] = std::min(std::max(parameters[a], PPO_LOG_STD_MIN), PPO_LOG_STD_MAX);
+    return {loss / rows, 0.0f, 0.0f, 0.0f, backward(rows)};
   }
+};
+
+constexpr int kMetrics = 9;  // in the order of StepMetrics
+constexpr int kParameters = ActorHalf::kParameters + CriticHalf::kParameters;
+
+// One walk over the minibatches.
+struct Walk {
+  const Learner& learner;
+  const Minibatch* minibatches;
+  int count;
+  const Settings& settings;
+  const float* learning_rates;
+};
+
+// What is decided minibatch by minibatch; two threads come to the same verdicts.
+class Verdicts {
+ public:
+  float scale = 0.0f, step;  // of the gradient that is to be followed, and its number
+  bool active;
+
+  explicit Verdicts(const Learner& learner) : step(*learner.step), active(*learner.active) {}
+
+  // Whether to follow the gradient of both halves; `metrics` may be null.
+  [[gnu::noinline]] bool decide(const Measured& actor, const Measured& critic,
+                                const Settings& settings, float* metrics) {
+    const float loss =
+        actor.loss - settings.ent_coef * actor.entropy + settings.vf_coef * critic.loss;
+    const float norm = std::sqrt(actor.squares + critic.squares);
+    const bool evaluated = active;
+    active = evaluated && std::isfinite(loss) && std::isfinite(norm) &&
+             actor.kl <= settings.kl_limit;
+    scale = std::min(settings.max_grad_norm / (norm + 1e-6f), 1.0f);
+    step += active ? 1.0f : 0.0f;
+    const float measured[kMetrics] = {
+        actor.loss, critic.loss,   -actor.entropy, loss, actor.kl,
+        actor.clipped, norm, evaluated ? 1.0f : 0.0f, active ? 1.0f : 0.0f};
+    if (metrics) std::copy_n(measured, kMetrics, metrics);
+    return active;
+  }
+};
+
+// Where two threads meet, once a minibatch: each leaves what it measured and takes the other's.
+// Neither can be more than one minibatch ahead, so that two places each are enough.
+class Meeting {
+  struct alignas(64) Side {
+    std::atomic<int> left{0};
+    Measured measured[2];
+  };
+  Side sides_[2];
+
+ public:
+  const Measured& exchange(int own, int minibatch, const Measured& measured) {
+    Side &mine = sides_[own], &other = sides_[1 - own];
+    mine.measured[minibatch % 2] = measured;
+    mine.left.store(minibatch + 1, std::memory_order_release);
+    // The halves take about as long; the other thread may have lost its core, though.
+    constexpr int patience = 4096;
+    for (int looked = 0; other.left.load(std::memory_order_acquire) <= minibatch; ++looked)
+      if (looked > patience) std::this_thread::yield();
+    return other.measured[minibatch % 2];
+  }
+};
+
+struct Workspace {
+  ActorHalf actor;
+  CriticHalf critic;
+};
+
+void walk_alone(const Walk& walk, Workspace& work, Verdicts& verdicts, float* metrics) {
+  for (int n = 0; n < walk.count; ++n, metrics += kMetrics) {
+    const Minibatch& batch = walk.minibatches[n];
+    const Measured actor = work.actor.measure(walk.learner, batch, walk.settings);
+    const Measured critic = work.critic.measure(walk.learner, batch, walk.settings);
+    if (!verdicts.decide(actor, critic, walk.settings, metrics)) continue;
+    work.actor.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
+    work.critic.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
+  }
+}
+
+void walk_as_actor(const Walk& walk, ActorHalf& half, Verdicts& verdicts, Meeting& meeting,
+                   float* metrics) {
+  for (int n = 0; n < walk.count; ++n, metrics += kMetrics) {
+    const Measured actor = half.measure(walk.learner, walk.minibatches[n], walk.settings);
+    const Measured& critic = meeting.exchange(0, n, actor);
+    if (verdicts.decide(actor, critic, walk.settings, metrics))
+      half.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
+  }
+}
+
+void walk_as_critic(const Walk& walk, CriticHalf& half, Verdicts verdicts, Meeting& meeting) {
+  for (int n = 0; n < walk.count; ++n) {
+    const Measured critic = half.measure(walk.learner, walk.minibatches[n], walk.settings);
+    const Measured& actor = meeting.exchange(1, n, critic);
+    if (verdicts.decide(actor, critic, walk.settings, nullptr))
+      half.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
+  }
+}
+
+}  // namespace
+
+extern "C" {
+
+int parameter_count() { return kParameters; }
+
+// Steps over the minibatches in their order, on one thread or on two with the same results.
+void run_minibatches(const Learner* learner, const Minibatch* minibatches, int count,
+                     const Settings* settings, const float* learning_rates, float* metrics,
+                     int threads) {
+  static thread_local std::unique_ptr<Workspace> kept(new Workspace());
+  Workspace& work = *kept;
+  const Walk walk{*learner, minibatches, count, *settings, learning_rates};
+  Verdicts verdicts(*learner);
+  Meeting meeting;
+  std::thread helper;
+  if (threads > 1) {
+    try {
+      helper = std::thread(
+          [&, start = verdicts] { walk_as_critic(walk, work.critic, start, meeting); });
+    } catch (const std::system_error&) {  // no thread to be had: alone, then
+    }
+  }
+  if (helper.joinable()) {
+    walk_as_actor(walk, work.actor, verdicts, meeting, metrics);
+    helper.join();
+  } else {
+    walk_alone(walk, work, verdicts, metrics);
+  }
+  *learner->step = verdicts.step;
+  *learner->active = verdicts.active;
 }
 
 }  // extern "C"

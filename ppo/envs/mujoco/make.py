@@ -1,10 +1,10 @@
 """Which settings the batched stepping covers, and making it from them."""
 
 import importlib
-import os
 from typing import TYPE_CHECKING
 
 from ppo.config import EnvConfig
+from ppo.cores import usable_cores
 from ppo.envs.make import find_spec, limits_of, make_task
 
 if TYPE_CHECKING:
@@ -56,10 +56,3 @@ def make_mujoco(settings: EnvConfig, *, n_envs: int, step_cap: int | None) -> "M
         task_limit=limits.task,
         n_threads=min(n_envs, usable_cores()),
     )
-
-
-def usable_cores() -> int:
-    """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -66,6 +66,11 @@ def _norms(rows: Array) -> Array:
     return np.array([np.linalg.norm(row) for row in np.ascontiguousarray(rows)])
 
 
+def _bounded(rows: Array, low: Any, high: Any) -> Array:
+    # As np.clip, in a third of the time on arrays this small.
+    return np.minimum(np.maximum(rows, low), high)
+
+
 def _row_by_row(function: Any, rows: Array) -> Array:
     # Vector instructions may round the end of an array differently from its middle.
     return np.stack([function(row) for row in np.ascontiguousarray(rows)])
@@ -111,7 +116,7 @@ class _Walker(_Runner):
     """A runner that falls."""
 
     def velocities(self) -> Array:
-        return np.clip(self.qvel, -10, 10)
+        return _bounded(self.qvel, -10, 10)
 
     def healthy(self) -> Array:
         (low_z, high_z), (low, high) = self.env._healthy_z_range, self.env._healthy_angle_range
@@ -258,8 +263,8 @@ class InvertedDoublePendulum(Task):
                 self.qpos[:, :1],
                 _row_by_row(np.sin, angles),
                 _row_by_row(np.cos, angles),
-                np.clip(self.qvel, -10, 10),
-                np.clip(self.simulator["qfrc_constraint"], -10, 10)[:, :1],
+                _bounded(self.qvel, -10, 10),
+                _bounded(self.simulator["qfrc_constraint"], -10, 10)[:, :1],
             ),
             axis=1,
         )
@@ -292,7 +297,7 @@ class Ant(Task):
 
     def _contact_forces(self) -> Array:
         low, high = self.env._contact_force_range
-        return np.clip(self._cfrc_ext, low, high)
+        return _bounded(self._cfrc_ext, low, high)
 
     def before(self) -> Array:
         return self._xpos[:, self._main, :2].copy()
@@ -384,7 +389,7 @@ class Humanoid(_Humanlike):
         control = env._ctrl_cost_weight * _sum_of_squares(self.simulator["ctrl"])
         low, high = env._contact_cost_range
         contact = env._contact_cost_weight * _sum_of_squares(self.simulator["cfrc_ext"])
-        contact = np.clip(contact, low, high)
+        contact = _bounded(contact, low, high)
         info = {
             **_planar(self.qpos, velocity),
             **self.tendons(),
@@ -406,7 +411,7 @@ class HumanoidStandup(_Humanlike):
         control = env._ctrl_cost_weight * _sum_of_squares(self.simulator["ctrl"])
         low, high = env._impact_cost_range
         impact = env._impact_cost_weight * _sum_of_squares(self.simulator["cfrc_ext"])
-        impact = np.clip(impact, low, high)
+        impact = _bounded(impact, low, high)
         info = {
             "x_position": self.qpos[:, 0].copy(),
             "y_position": self.qpos[:, 1].copy(),
