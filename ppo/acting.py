@@ -36,7 +36,7 @@ class ActingPolicy:
 
     def __init__(self, actor: nn.Sequential, log_std: torch.Tensor, head: Head) -> None:
         self._head = head
-        self._log_std = log_std.detach().cpu().numpy()
+        self._std = head.std(log_std.detach().cpu().numpy())
         self._layers: list[Callable[[Float32], Float32]] = [_as_numpy(module) for module in actor]
 
     def outputs(self, observations: Float32) -> Float32:
@@ -52,7 +52,7 @@ class ActingPolicy:
 
     def actions(self, outputs: Float32, noise: Float32 | None) -> Actions:
         """Actions as sampled, [B, A]; without noise, the mode of the distribution."""
-        return self._head.actions(outputs, self._log_std, noise)
+        return self._head.actions(outputs, self._std, noise)
 
 
 def _as_numpy(module: nn.Module) -> Callable[[Float32], Float32]:

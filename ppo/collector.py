@@ -133,11 +133,15 @@ class RolloutCollector:
             step = self._act(agent, policy, noise[t], columns)
             last = t == n_steps - 1 or self.env_steps - start >= env_step_budget
             ended = step.terminated | step.truncated
-            if last or ended.any():
+            any_ended = ended.any()
+            if last or any_ended:
                 columns.arrivals[t] = agent.normalize(step.reached)
             if witness:
                 witness.saw_step(step, ended | last)
-            episodes += self._count(step, ended)
+            self._accumulators.add(step)
+            if any_ended:
+                episodes += self._accumulators.summaries(step, ended, self.env_steps)
+                self._accumulators.clear(ended)
             self._observations = step.observations
             self._acting = ~ended if self.envs.inserts_reset_steps else self._acting
             if last:
@@ -168,7 +172,7 @@ class RolloutCollector:
         self._stopwatch.switch("stepping")
         step = self.envs.step(sent)
         self._stopwatch.switch("collecting")
-        self.env_steps += int(step.acted.sum())
+        self.env_steps += int(np.count_nonzero(step.acted))
         check_finite("reward", step.rewards, env_step=self.env_steps)
         check_finite("observation", step.reached, env_step=self.env_steps)
         if step.observations is not step.reached:
@@ -180,15 +184,6 @@ class RolloutCollector:
         columns.truncated.append(step.truncated)
         columns.valid.append(step.acted)
         return step
-
-    def _count(self, step: EnvStep, ended: NDArray[np.bool_]) -> list[EpisodeSummary]:
-        """Close the episodes that ended."""
-        self._accumulators.add(step)
-        if not ended.any():
-            return []
-        episodes = self._accumulators.summaries(step, ended, self.env_steps)
-        self._accumulators.clear(ended)
-        return episodes
 
     def _learner_rewards(self, agent: Agent, columns: _Columns) -> NDArray[np.float64]:
         """Rewards as they are learned from, [T, N]; nothing that acts has to know them."""

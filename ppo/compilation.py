@@ -2,11 +2,12 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from ppo.errors import UserError
 from ppo.native.build import cpp_compiler
@@ -65,7 +66,7 @@ class CompiledEpoch:
         self.seconds_compiling = 0.0
 
     def __call__(
-        self, learner: Learner, minibatches: Sequence[Batch], coefficients: Coefficients
+        self, learner: Learner, batch: Batch, order: Tensor, coefficients: Coefficients
     ) -> tuple[Learner, StepMetrics]:
         """As the eager function."""
         if self._function is None:
@@ -80,4 +81,4 @@ class CompiledEpoch:
                     stacklevel=2,
                 )
             self.seconds_compiling = time.perf_counter() - begun
-        return self._function(learner, minibatches, coefficients)
+        return self._function(learner, batch, order, coefficients)

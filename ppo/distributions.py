@@ -115,12 +115,14 @@ class GaussianHead:
         shape = (*rows, self.n_outputs)
         return torch.randn(shape, generator=generator, device=generator.device).cpu().numpy()
 
-    def actions(self, outputs: Float32, log_std: Float32, noise: Float32 | None) -> Actions:
+    def std(self, log_std: Float32) -> Float32:
+        """The standard deviation that `actions` takes, [A]."""
+        std: Float32 = np.exp(np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX))
+        return std
+
+    def actions(self, outputs: Float32, std: Float32, noise: Float32 | None) -> Actions:
         """Actions as sampled, [B, A]: mean + std * noise; the mode where there is no noise."""
-        if noise is None:
-            return outputs
-        std: Float32 = np.exp(np.minimum(np.maximum(log_std, LOG_STD_MIN), LOG_STD_MAX))
-        return outputs + std * noise
+        return outputs if noise is None else outputs + std * noise
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """[..., A] as sampled -> [..., *shape] within bounds, in the dtype of the space."""
@@ -164,10 +166,14 @@ class CategoricalHead:
         waiting = torch.empty(shape, device=generator.device).exponential_(generator=generator)
         return (-waiting.log()).cpu().numpy()
 
+    def std(self, log_std: Float32) -> Float32:
+        """Nothing: `log_std` is empty, and there is no such parameter."""
+        return log_std
+
     def actions(
         self,
         outputs: Float32,
-        log_std: Float32,  # noqa: ARG002
+        std: Float32,  # noqa: ARG002
         noise: Float32 | None,
     ) -> Actions:
         """Actions as sampled, int64 [B, K], counted from zero; the mode where there is no noise.

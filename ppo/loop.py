@@ -377,7 +377,9 @@ class TrainingLoop:
             gradient_steps=self.plan.gradient_steps,
             device=self.state.agent.device,
         )
-        eager = one_by_one(make_step(networks, self.hyperparameters))
+        eager = one_by_one(
+            make_step(networks, self.hyperparameters), batch_size=self.hyperparameters.batch_size
+        )
         if not choice.compiled:
             return eager, choice
         build = partial(

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 
@@ -71,11 +70,6 @@ class Batch(NamedTuple):
     def rows(self, index: Tensor) -> "Batch":
         """The rows that `index` (int64) names, in its order."""
         return Batch(*(tensor[index] for tensor in self))
-
-    def minibatches(self, batch_size: int) -> "list[Batch]":
-        """Consecutive slices of `batch_size` rows; the last may be shorter."""
-        parts = zip(*(torch.split(tensor, batch_size) for tensor in self), strict=True)
-        return [Batch(*part) for part in parts]
 
 
 def flatten_valid(rollout: Rollout, advantages: Tensor, returns: Tensor) -> Batch:

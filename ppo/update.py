@@ -103,7 +103,8 @@ class Losses(NamedTuple):
 
 
 StepFunction = Callable[[Learner, Batch, Coefficients], tuple[Learner, StepMetrics]]
-EpochFunction = Callable[[Learner, Sequence[Batch], Coefficients], tuple[Learner, StepMetrics]]
+# Takes an order of the batch's rows, [M] int64, as well.
+EpochFunction = Callable[[Learner, Batch, Tensor, Coefficients], tuple[Learner, StepMetrics]]
 
 
 def compute_losses(
@@ -201,15 +202,18 @@ def make_step(networks: ActorCritic, hyperparameters: Hyperparameters) -> StepFu
     return minibatch_step
 
 
-def one_by_one(step: StepFunction) -> EpochFunction:
-    """Gradient steps over K minibatches in their order, with their metrics, [K] each."""
+def one_by_one(step: StepFunction, *, batch_size: int) -> EpochFunction:
+    """Gradient steps over the batch in the order given, minibatch by minibatch.
+
+    The last minibatch may be shorter. The metrics are [K] each, for K minibatches.
+    """
 
     def epoch(
-        learner: Learner, minibatches: Sequence[Batch], coefficients: Coefficients
+        learner: Learner, batch: Batch, order: Tensor, coefficients: Coefficients
     ) -> tuple[Learner, StepMetrics]:
         metrics = []
-        for minibatch in minibatches:
-            learner, measured = step(learner, minibatch, coefficients)
+        for index in torch.split(order, batch_size):
+            learner, measured = step(learner, batch.rows(index), coefficients)
             metrics.append(measured)
         return learner, StepMetrics(*(torch.stack(rows) for rows in zip(*metrics, strict=True)))
 
@@ -296,14 +300,13 @@ def update(
     epochs: list[StepMetrics] = []
     for _ in range(hyperparameters.n_epochs):
         order = torch.randperm(batch.size, generator=generator).to(device)
-        minibatches = batch.rows(order).minibatches(hyperparameters.batch_size)
-        learner, metrics = epoch(learner, minibatches, coefficients)
+        learner, metrics = epoch(learner, batch, order, coefficients)
         epochs.append(metrics)
         if not bool(learner.active):  # the one point of an epoch where the host waits
             break
     load_parameters(networks, learner.parameters)
     summary = _summarise(epochs, networks, batch)
-    usable = _usable(networks, batch.minibatches(hyperparameters.batch_size)[0])
+    usable = _usable(networks, batch.rows(order[: hyperparameters.batch_size]))
     return learner.optimizer, replace(summary, finite=summary.finite and usable)
 
 

@@ -19,6 +19,7 @@ from peers import sb3_ppo
 
 from ppo.agent import Agent
 from ppo.config import Config, EnvConfig, from_mapping
+from ppo.cores import usable_cores
 from ppo.envs import EnvBatch, make_vector_env
 from ppo.gae import compute_gae
 from ppo.native.step import NativeEpoch
@@ -156,8 +157,8 @@ def gradient_step(hidden: str, batch_size: str) -> dict[str, float]:
         return best_seconds(work, calls=2) * 1e3 / (N_EPOCHS * size / rows)
 
     return {
-        "compiled": measure(NativeEpoch(networks, settings)),
-        "eager": measure(one_by_one(make_step(networks, settings))),
+        "compiled": measure(NativeEpoch(networks, settings, n_threads=min(2, usable_cores()))),
+        "eager": measure(one_by_one(make_step(networks, settings), batch_size=rows)),
         "Stable-Baselines3": _sb3_gradient_step(width, rows),
         "floor": _floor(width, rows),
     }

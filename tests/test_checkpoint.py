@@ -49,7 +49,7 @@ def fresh(config):
 
 def iterate(state, config, n=1):
     """Whole iterations, each in environments that start anew: their state does not matter."""
-    epoch = one_by_one(make_step(state.agent.networks, SETTINGS))
+    epoch = one_by_one(make_step(state.agent.networks, SETTINGS), batch_size=SETTINGS.batch_size)
     for _ in range(n):
         with make_vector_env(config.env) as envs:
             collector = RolloutCollector(envs, generator=state.actions, env_steps=state.env_steps)

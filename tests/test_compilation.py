@@ -45,6 +45,10 @@ def test_another_device_steps_eagerly(setting):
     assert choice.reason == "compiled steps are for the CPU"
 
 
+def eager_epoch():
+    return one_by_one(make_step(networks_for(BOX), hyper()), batch_size=hyper().batch_size)
+
+
 def updated(epoch):
     networks = networks_for(BOX)
     batch = batch_for(networks, 19)
@@ -53,7 +57,7 @@ def updated(epoch):
 
 
 def test_the_function_is_built_once_and_at_its_first_use():
-    eager = one_by_one(make_step(networks_for(BOX), hyper()))
+    eager = eager_epoch()
     built = []
 
     def build():
@@ -68,7 +72,7 @@ def test_the_function_is_built_once_and_at_its_first_use():
 
 
 def test_a_failed_compilation_costs_one_warning_and_no_number():
-    eager = one_by_one(make_step(networks_for(BOX), hyper()))
+    eager = eager_epoch()
     tried = []
 
     def build():
@@ -88,4 +92,9 @@ def test_ctrl_c_while_compiling_is_no_failure_of_the_compiler():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        updated(CompiledEpoch(build, one_by_one(make_step(networks_for(BOX), hyper()))))
+        updated(
+            CompiledEpoch(
+                build,
+                eager_epoch(),
+            )
+        )

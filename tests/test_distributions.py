@@ -36,7 +36,7 @@ def acted(distribution, noise_from):
         outputs, log_std = distribution.logits, torch.zeros(0)
         head = make_head(spaces.MultiDiscrete(distribution.sizes))
     noise = noise_from and head.noise(outputs.shape[:1], noise_from)
-    return torch.from_numpy(head.actions(outputs.numpy(), log_std.numpy(), noise))
+    return torch.from_numpy(head.actions(outputs.numpy(), head.std(log_std.numpy()), noise))
 
 
 def sample(distribution, stream):

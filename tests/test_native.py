@@ -52,14 +52,19 @@ def learner_of(networks, *, steps=0, active=True):
     return Learner(flat, moments, torch.tensor(active))
 
 
-def both(networks, settings, minibatches, coefs, *, learner=None):
+def in_order(batch):
+    return torch.arange(batch.size)
+
+
+def both(networks, settings, batch, coefs, *, learner=None, order=None):
     """(changed learner, metrics) of the definition and of the native function."""
+    order = in_order(batch) if order is None else order
     learner = learner or learner_of(networks)
     before = [tensor.clone() for tensor in (learner.parameters, *learner.optimizer)]
     results = [
-        epoch(learner, minibatches, coefs)
+        epoch(learner, batch, order, coefs)
         for epoch in (
-            one_by_one(make_step(networks, settings)),
+            one_by_one(make_step(networks, settings), batch_size=settings.batch_size),
             NativeEpoch(networks, settings),
         )
     ]
@@ -92,26 +97,24 @@ SETTINGS = [
 @pytest.mark.parametrize("space", [BOX, WIDE, FOUR, CHOICES], ids=str)
 def test_several_steps_end_where_those_of_the_definition_end(space, settings):
     networks, settings = networks_for(space), hyper(batch_size=37, **settings)
-    minibatches = batch_for(networks, 4 * 37).minibatches(37)
+    batch = batch_for(networks, 4 * 37)
     coefs = coefficients(networks, actor=3e-3, critic=1e-3, ent_coef=0.01)
-    check_equal(both(networks, settings, minibatches, coefs))
+    check_equal(both(networks, settings, batch, coefs))
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "elu", "silu"])
 @pytest.mark.parametrize("hidden", [(), (5,), (16, 64), (33, 7, 20)], ids=str)
 def test_every_shape_of_network(hidden, activation):
     networks = networks_for(BOX, hidden=hidden, activation=activation)
-    minibatches = batch_for(networks, 64).minibatches(16)
-    check_equal(both(networks, hyper(batch_size=16), minibatches, coefficients(networks)))
+    batch = batch_for(networks, 64)
+    check_equal(both(networks, hyper(batch_size=16), batch, coefficients(networks)))
 
 
 def test_it_goes_on_from_the_moments_of_earlier_steps():
     networks = networks_for(BOX)
-    minibatches = batch_for(networks, 64).minibatches(16)
+    batch = batch_for(networks, 64)
     learner = learner_of(networks, steps=1_000)
-    results = both(
-        networks, hyper(batch_size=16), minibatches, coefficients(networks), learner=learner
-    )
+    results = both(networks, hyper(batch_size=16), batch, coefficients(networks), learner=learner)
     check_equal(results)
     assert results[1][0].optimizer.step == 1_004
 
@@ -119,34 +122,32 @@ def test_it_goes_on_from_the_moments_of_earlier_steps():
 @pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 13])
 def test_a_smaller_minibatch_needs_no_other_function(rows):
     networks = networks_for(BOX)
-    minibatches = batch_for(networks, 16 + rows).minibatches(16)
-    results = both(networks, hyper(batch_size=16), minibatches, coefficients(networks))
+    batch = batch_for(networks, 16 + rows)
+    results = both(networks, hyper(batch_size=16), batch, coefficients(networks))
     check_equal(results)
     assert results[1][1].applied.all()
 
 
 def test_advantages_without_spread_move_no_policy():
     networks = networks_for(BOX)
-    (minibatch,) = (
-        batch_for(networks, 16)._replace(advantages=torch.full((16,), 0.1)).minibatches(16)
-    )
-    results = both(networks, hyper(batch_size=16, vf_coef=0.0), [minibatch], coefficients(networks))
+    batch = batch_for(networks, 16)._replace(advantages=torch.full((16,), 0.1))
+    results = both(networks, hyper(batch_size=16, vf_coef=0.0), batch, coefficients(networks))
     check_equal(results)
     assert results[1][1].policy_loss == 0.0
 
 
 def test_the_kl_stop_comes_before_the_step_that_goes_too_far_and_ends_the_rest():
     networks = networks_for(BOX)
-    minibatches = batch_for(networks, 160).minibatches(16)
+    batch = batch_for(networks, 160)
     coefs = coefficients(networks, actor=3e-2)
-    free = both(networks, hyper(batch_size=16), minibatches, coefs)
+    free = both(networks, hyper(batch_size=16), batch, coefs)
     target_kl = 1.01 * float(free[0][1].approx_kl[:3].max()) / 1.5
-    results = both(networks, hyper(batch_size=16, target_kl=target_kl), minibatches, coefs)
+    results = both(networks, hyper(batch_size=16, target_kl=target_kl), batch, coefs)
     check_equal(results)
     (_, expected), (learner, metrics) = results
     assert metrics.applied.tolist() == expected.applied.tolist()
     assert metrics.evaluated.tolist() == expected.evaluated.tolist()
-    assert 3 <= metrics.applied.sum() < len(minibatches)
+    assert 3 <= metrics.applied.sum() < len(metrics.applied)
     assert not learner.active
 
 
@@ -155,10 +156,12 @@ def test_the_kl_stop_comes_before_the_step_that_goes_too_far_and_ends_the_rest()
 def test_a_thread_for_each_network_changes_no_bit(space, settings):
     networks = networks_for(space, hidden=(33, 16))
     settings = hyper(batch_size=17, **settings)
-    minibatches = batch_for(networks, 40 * 17 + 5).minibatches(17)
+    batch = batch_for(networks, 40 * 17 + 5)
     coefs = coefficients(networks, actor=3e-3, critic=1e-3, ent_coef=0.01)
     alone, together = (
-        NativeEpoch(networks, settings, n_threads=n)(learner_of(networks), minibatches, coefs)
+        NativeEpoch(networks, settings, n_threads=n)(
+            learner_of(networks), batch, in_order(batch), coefs
+        )
         for n in (1, 2)
     )
     for one, two in zip(
@@ -173,10 +176,8 @@ def test_a_thread_for_each_network_changes_no_bit(space, settings):
 def test_nothing_is_applied_after_a_stop():
     networks = networks_for(BOX)
     learner = learner_of(networks, active=False)
-    minibatches = batch_for(networks, 32).minibatches(16)
-    results = both(
-        networks, hyper(batch_size=16), minibatches, coefficients(networks), learner=learner
-    )
+    batch = batch_for(networks, 32)
+    results = both(networks, hyper(batch_size=16), batch, coefficients(networks), learner=learner)
     check_equal(results)
     assert torch.equal(results[1][0].parameters, learner.parameters)
 
@@ -192,7 +193,7 @@ def test_a_loss_that_is_no_number_changes_nothing(quantity, number):
     networks = networks_for(BOX)
     batch = batch_for(networks, 32)
     getattr(batch, quantity)[20] = number
-    results = both(networks, hyper(batch_size=16), batch.minibatches(16), coefficients(networks))
+    results = both(networks, hyper(batch_size=16), batch, coefficients(networks))
     (expected, expected_metrics), (found, metrics) = results
     assert metrics.applied.tolist() == expected_metrics.applied.tolist() == [True, False]
     torch.testing.assert_close(found.parameters, expected.parameters)
@@ -204,9 +205,9 @@ def test_the_standard_deviation_stays_within_its_bounds(bound, sign):
     networks = networks_for(BOX)
     with torch.no_grad():
         networks.log_std.fill_(bound)
-    minibatches = batch_for(networks, 64).minibatches(16)
+    batch = batch_for(networks, 64)
     coefs = coefficients(networks, actor=0.1, ent_coef=sign * 100.0)
-    results = both(networks, hyper(batch_size=16), minibatches, coefs)
+    results = both(networks, hyper(batch_size=16), batch, coefs)
     check_equal(results, rtol=1e-3, atol=1e-4)
     assert torch.equal(results[1][0].parameters[:2], torch.full((2,), bound))
 
@@ -235,8 +236,36 @@ def test_rows_that_are_not_contiguous_are_refused():
     odd = type(batch)(*(tensor[::2] for tensor in batch))
     with pytest.raises(ValueError, match="contiguous"):
         NativeEpoch(networks, hyper(batch_size=16))(
-            learner_of(networks), [odd], coefficients(networks)
+            learner_of(networks), odd, in_order(odd), coefficients(networks)
         )
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        ([0, 32], "rows 0 to 32 for 32 rows"),
+        ([-1, 3], "rows -1 to 3 for 32 rows"),
+        ([], "one row's index or more"),
+        ([0.0], "in int64"),
+    ],
+)
+def test_an_order_of_other_rows_is_refused(order, why):
+    networks = networks_for(BOX)
+    order = torch.tensor(order) if order else torch.zeros(0, dtype=torch.int64)
+    with pytest.raises(ValueError, match=why):
+        NativeEpoch(networks, hyper(batch_size=16))(
+            learner_of(networks), batch_for(networks, 32), order, coefficients(networks)
+        )
+
+
+def test_rows_come_in_the_order_given():
+    networks, settings = networks_for(CHOICES), hyper(batch_size=7)
+    batch, generator = batch_for(networks, 50), torch.Generator().manual_seed(3)
+    order = torch.randperm(50, generator=generator)
+    shuffled = both(networks, settings, batch, coefficients(networks), order=order)
+    check_equal(shuffled)
+    sorted_before = both(networks, settings, batch.rows(order), coefficients(networks))
+    assert torch.equal(shuffled[1][0].parameters, sorted_before[1][0].parameters)
 
 
 # --- building ---
@@ -352,12 +381,17 @@ def test_the_networks_of_several_runs_do_not_meet():
     networks = [networks_for(BOX, seed=seed) for seed in (1, 2)]
     settings = hyper(batch_size=16)
     epochs = [NativeEpoch(network, settings) for network in networks]
-    batches = [batch_for(network, 32).minibatches(16) for network in networks]
+    batches = [batch_for(network, 32) for network in networks]
     learners = [learner_of(network) for network in networks]
     for turn, which in itertools.product(range(2), (0, 1)):
         learners[which], _ = epochs[which](
-            learners[which], batches[which][turn : turn + 1], coefficients(networks[which])
+            learners[which],
+            batches[which],
+            torch.arange(16 * turn, 16 * turn + 16),
+            coefficients(networks[which]),
         )
     for network, batch, learner in zip(networks, batches, learners, strict=True):
-        alone, _ = NativeEpoch(network, settings)(learner_of(network), batch, coefficients(network))
+        alone, _ = NativeEpoch(network, settings)(
+            learner_of(network), batch, in_order(batch), coefficients(network)
+        )
         assert torch.equal(alone.parameters, learner.parameters)

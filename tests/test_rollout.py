@@ -58,14 +58,6 @@ def test_a_column_of_another_length_is_refused(name):
         replace(rollout, **{name: getattr(rollout, name)[:-1]})
 
 
-def test_minibatches_cover_the_batch_in_order_and_the_last_is_shorter():
-    batch = Batch(*(torch.arange(7) + 10 * k for k in range(6)))
-    parts = batch.minibatches(3)
-    assert [part.size for part in parts] == [3, 3, 1]
-    for whole, pieces in zip(batch, zip(*parts, strict=True), strict=True):
-        assert torch.equal(torch.cat(pieces), whole)
-
-
 def test_rows_keep_the_columns_together():
     batch = Batch(*(torch.arange(7) + 10 * k for k in range(6)))
     picked = batch.rows(torch.tensor([4, 0, 4]))

@@ -54,7 +54,9 @@ def batch_for(networks, size, seed=1):
         policy, values = networks(observations)
         noise = networks.head.noise((size,), generator).astype(networks.log_std.numpy().dtype)
         outputs, log_std = networks.actor(observations).numpy(), networks.log_std.numpy()
-        actions = torch.from_numpy(networks.head.actions(outputs, log_std, noise))
+        actions = torch.from_numpy(
+            networks.head.actions(outputs, networks.head.std(log_std), noise)
+        )
         log_probs = policy.log_prob(actions)
     return Batch(
         observations,
@@ -95,7 +97,8 @@ def run(networks, batch, settings, coefs, *, optimizer=None, step=None, epoch=No
         optimizer or OptimizerState.zeros(networks),
         batch,
         coefs,
-        epoch=one_by_one(step or make_step(networks, settings)) if epoch is None else epoch,
+        epoch=epoch
+        or one_by_one(step or make_step(networks, settings), batch_size=settings.batch_size),
         hyperparameters=settings,
         generator=torch.Generator().manual_seed(seed),
     )

@@ -308,15 +308,21 @@ struct Policy {  // independent categorical distributions over parts of the outp
 
 // --- the step: one half for each network, which meet in the norm of the gradient ---
 
-// Rows of one minibatch, contiguous.
-struct Minibatch {
-  const float* observations;  // [rows][D]
-  const void* actions;        // [rows][A], float or int64
-  const float* log_probs;     // [rows], and so are the others
+// All rows to learn from, contiguous.
+struct Batch {
+  const float* observations;  // [M][D]
+  const void* actions;        // [M][A], float or int64
+  const float* log_probs;     // [M], and so are the others
   const float* values;
   const float* advantages;
   const float* returns;
-  std::int64_t rows;
+};
+
+// Those that make up one minibatch.
+struct Minibatch {
+  const Batch& batch;
+  const std::int64_t* index;  // [rows], into the batch
+  int rows;
 };
 
 struct Settings {
@@ -339,18 +345,18 @@ struct Measured {
   float loss, entropy, kl, clipped, squares;
 };
 
-void normalize(const float* advantages, int rows, float* result) {
+void normalize(float* advantages, int rows) {
+  const double first = advantages[0];
   double mean = 0.0, squares = 0.0;
-  for (int b = 0; b < rows; ++b) mean += static_cast<double>(advantages[b]) - advantages[0];
+  for (int b = 0; b < rows; ++b) mean += advantages[b] - first;
   mean /= rows;
   for (int b = 0; b < rows; ++b) {
-    const double centred = static_cast<double>(advantages[b]) - advantages[0] - mean;
+    const double centred = advantages[b] - first - mean;
     squares += centred * centred;
   }
   const double spread = std::sqrt(squares / std::max(rows - 1, 1)) + PPO_ADVANTAGE_EPSILON;
   for (int b = 0; b < rows; ++b)
-    result[b] = static_cast<float>(
-        (static_cast<double>(advantages[b]) - advantages[0] - mean) / spread);
+    advantages[b] = static_cast<float>((advantages[b] - first - mean) / spread);
 }
 
 // A network, its parameters' place among all, and their gradient. Its functions are not inlined:
@@ -365,11 +371,12 @@ struct Half {
   alignas(64) float gradient[kParameters];
 
   // Outputs at the minibatch, [rows][padded].
-  const float* forward(const float* parameters, const Minibatch& batch) {
-    for (int b = 0; b < batch.rows; ++b)
-      std::copy_n(batch.observations + b * kObservation, kObservation, observations + b * kRow);
+  const float* forward(const float* parameters, const Minibatch& minibatch) {
+    const float* rows = minibatch.batch.observations;
+    for (int b = 0; b < minibatch.rows; ++b)
+      std::copy_n(rows + minibatch.index[b] * kObservation, kObservation, observations + b * kRow);
     network.load(parameters + Start + Free);
-    return network.forward(observations, static_cast<int>(batch.rows));
+    return network.forward(observations, minibatch.rows);
   }
 
   // The gradient by the parameters, whose sum of squares it returns.
@@ -406,14 +413,12 @@ struct ActorHalf : Half<Actor, 0, Policy::kFree> {
   float advantages[kMaxRows];
 
   // The clipped objective with its entropy bonus, and its gradient.
-  [[gnu::noinline]] Measured measure(const Learner& learner, const Minibatch& batch,
+  [[gnu::noinline]] Measured measure(const Learner& learner, const Minibatch& minibatch,
                                      const Settings& settings) {
-    const int rows = static_cast<int>(batch.rows);
-    const float* outputs = forward(learner.parameters, batch);
-    if (settings.normalize_advantages)
-      normalize(batch.advantages, rows, advantages);
-    else
-      std::copy_n(batch.advantages, rows, advantages);
+    const auto& [batch, index, rows] = minibatch;
+    const float* outputs = forward(learner.parameters, minibatch);
+    for (int b = 0; b < rows; ++b) advantages[b] = batch.advantages[index[b]];
+    if (settings.normalize_advantages) normalize(advantages, rows);
     Policy policy(learner.parameters);
     const auto* actions = static_cast<const Policy::Action*>(batch.actions);
     float* output_gradients = network.output_gradients();
@@ -421,8 +426,8 @@ struct ActorHalf : Half<Actor, 0, Policy::kFree> {
     float loss = 0.0f, entropy = 0.0f, kl = 0.0f, clipped = 0.0f;
     for (int b = 0; b < rows; ++b) {
       const float* output = outputs + b * kOutputRow;
-      const auto* action = actions + b * Policy::kAction;
-      const float logratio = policy.log_prob(output, action) - batch.log_probs[b];
+      const auto* action = actions + index[b] * Policy::kAction;
+      const float logratio = policy.log_prob(output, action) - batch.log_probs[index[b]];
       const float ratio = std::exp(logratio);
       const float plain = ratio * advantages[b];
       const float bounded = std::min(std::max(ratio, low), high) * advantages[b];
@@ -440,20 +445,20 @@ struct ActorHalf : Half<Actor, 0, Policy::kFree> {
 
 struct CriticHalf : Half<Critic, ActorHalf::kParameters, 0> {
   // The squared error of the values, and its gradient.
-  [[gnu::noinline]] Measured measure(const Learner& learner, const Minibatch& batch,
+  [[gnu::noinline]] Measured measure(const Learner& learner, const Minibatch& minibatch,
                                      const Settings& settings) {
     constexpr int row = padded(1);
-    const int rows = static_cast<int>(batch.rows);
-    const float* values = forward(learner.parameters, batch);
+    const auto& [batch, index, rows] = minibatch;
+    const float* values = forward(learner.parameters, minibatch);
     float* gradients = network.output_gradients();
     const float limit = settings.clip_range_vf;
     float loss = 0.0f;
     for (int b = 0; b < rows; ++b) {
-      const float moved = values[b * row] - batch.values[b];
+      const float old = batch.values[index[b]], moved = values[b * row] - old;
       const bool inside = std::fabs(moved) <= limit;
-      const float value = inside ? values[b * row]
-                                 : batch.values[b] + std::min(std::max(moved, -limit), limit);
-      const float error = value - batch.returns[b];
+      const float value =
+          inside ? values[b * row] : old + std::min(std::max(moved, -limit), limit);
+      const float error = value - batch.returns[index[b]];
       loss += error * error;
       gradients[b * row] = inside ? settings.vf_coef * 2.0f * error / rows : 0.0f;
     }
@@ -464,13 +469,20 @@ struct CriticHalf : Half<Critic, ActorHalf::kParameters, 0> {
 constexpr int kMetrics = 9;  // in the order of StepMetrics
 constexpr int kParameters = ActorHalf::kParameters + CriticHalf::kParameters;
 
-// One walk over the minibatches.
+// One walk over the batch in an order, a minibatch at a time; the last may be shorter.
 struct Walk {
   const Learner& learner;
-  const Minibatch* minibatches;
-  int count;
+  const Batch& batch;
+  const std::int64_t* order;  // [rows]
+  int rows, batch_size;
   const Settings& settings;
   const float* learning_rates;
+
+  int count() const { return (rows + batch_size - 1) / batch_size; }
+  Minibatch minibatch(int n) const {
+    const int first = n * batch_size;
+    return {batch, order + first, std::min(batch_size, rows - first)};
+  }
 };
 
 // What is decided minibatch by minibatch; two threads come to the same verdicts.
@@ -528,10 +540,10 @@ struct Workspace {
 };
 
 void walk_alone(const Walk& walk, Workspace& work, Verdicts& verdicts, float* metrics) {
-  for (int n = 0; n < walk.count; ++n, metrics += kMetrics) {
-    const Minibatch& batch = walk.minibatches[n];
-    const Measured actor = work.actor.measure(walk.learner, batch, walk.settings);
-    const Measured critic = work.critic.measure(walk.learner, batch, walk.settings);
+  for (int n = 0; n < walk.count(); ++n, metrics += kMetrics) {
+    const Minibatch minibatch = walk.minibatch(n);
+    const Measured actor = work.actor.measure(walk.learner, minibatch, walk.settings);
+    const Measured critic = work.critic.measure(walk.learner, minibatch, walk.settings);
     if (!verdicts.decide(actor, critic, walk.settings, metrics)) continue;
     work.actor.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
     work.critic.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
@@ -540,8 +552,8 @@ void walk_alone(const Walk& walk, Workspace& work, Verdicts& verdicts, float* me
 
 void walk_as_actor(const Walk& walk, ActorHalf& half, Verdicts& verdicts, Meeting& meeting,
                    float* metrics) {
-  for (int n = 0; n < walk.count; ++n, metrics += kMetrics) {
-    const Measured actor = half.measure(walk.learner, walk.minibatches[n], walk.settings);
+  for (int n = 0; n < walk.count(); ++n, metrics += kMetrics) {
+    const Measured actor = half.measure(walk.learner, walk.minibatch(n), walk.settings);
     const Measured& critic = meeting.exchange(0, n, actor);
     if (verdicts.decide(actor, critic, walk.settings, metrics))
       half.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
@@ -549,8 +561,8 @@ void walk_as_actor(const Walk& walk, ActorHalf& half, Verdicts& verdicts, Meetin
 }
 
 void walk_as_critic(const Walk& walk, CriticHalf& half, Verdicts verdicts, Meeting& meeting) {
-  for (int n = 0; n < walk.count; ++n) {
-    const Measured critic = half.measure(walk.learner, walk.minibatches[n], walk.settings);
+  for (int n = 0; n < walk.count(); ++n) {
+    const Measured critic = half.measure(walk.learner, walk.minibatch(n), walk.settings);
     const Measured& actor = meeting.exchange(1, n, critic);
     if (verdicts.decide(actor, critic, walk.settings, nullptr))
       half.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
@@ -563,13 +575,13 @@ extern "C" {
 
 int parameter_count() { return kParameters; }
 
-// Steps over the minibatches in their order, on one thread or on two with the same results.
-void run_minibatches(const Learner* learner, const Minibatch* minibatches, int count,
-                     const Settings* settings, const float* learning_rates, float* metrics,
-                     int threads) {
+// Steps over a batch in the order given, on one thread or on two with the same results.
+void run_minibatches(const Learner* learner, const Batch* batch, const std::int64_t* order,
+                     int rows, int batch_size, const Settings* settings,
+                     const float* learning_rates, float* metrics, int threads) {
   static thread_local std::unique_ptr<Workspace> kept(new Workspace());
   Workspace& work = *kept;
-  const Walk walk{*learner, minibatches, count, *settings, learning_rates};
+  const Walk walk{*learner, *batch, order, rows, batch_size, *settings, learning_rates};
   Verdicts verdicts(*learner);
   Meeting meeting;
   std::thread helper;

@@ -2,7 +2,6 @@
 
 import ctypes
 import math
-from collections.abc import Sequence
 from itertools import chain
 
 import torch
@@ -26,7 +25,7 @@ from ppo.update import (
 )
 
 
-class _Minibatch(ctypes.Structure):
+class _Batch(ctypes.Structure):
     _fields_ = (
         ("observations", ctypes.c_void_p),
         ("actions", ctypes.c_void_p),
@@ -34,7 +33,6 @@ class _Minibatch(ctypes.Structure):
         ("values", ctypes.c_void_p),
         ("advantages", ctypes.c_void_p),
         ("returns", ctypes.c_void_p),
-        ("rows", ctypes.c_int64),
     )
 
 
@@ -81,12 +79,14 @@ class NativeEpoch:
         self._library.run_minibatches.restype = None
 
     def __call__(
-        self, learner: Learner, minibatches: Sequence[Batch], coefficients: Coefficients
+        self, learner: Learner, batch: Batch, order: Tensor, coefficients: Coefficients
     ) -> tuple[Learner, StepMetrics]:
         """As `ppo.update.one_by_one` of the minibatch step."""
+        _check_readable(batch, order)
+        batch_size = self._hyperparameters.batch_size
         optimizer = OptimizerState(*(tensor.clone() for tensor in learner.optimizer))
         changed = Learner(learner.parameters.clone(), optimizer, learner.active.clone())
-        metrics = torch.empty(len(minibatches), len(StepMetrics._fields))
+        metrics = torch.empty(math.ceil(len(order) / batch_size), len(StepMetrics._fields))
         self._library.run_minibatches(
             ctypes.byref(
                 _Learner(
@@ -97,8 +97,10 @@ class NativeEpoch:
                     changed.active.data_ptr(),
                 )
             ),
-            _pointers(minibatches),
-            len(minibatches),
+            ctypes.byref(_Batch(*(tensor.data_ptr() for tensor in batch))),
+            ctypes.c_void_p(order.data_ptr()),
+            len(order),
+            batch_size,
             ctypes.byref(self._settings(coefficients)),
             ctypes.c_void_p(coefficients.learning_rates.data_ptr()),
             ctypes.c_void_p(metrics.data_ptr()),
@@ -123,20 +125,14 @@ class NativeEpoch:
         )
 
 
-def _pointers(minibatches: Sequence[Batch]) -> "ctypes.Array[_Minibatch]":
-    for minibatch in minibatches:
-        _check_contiguous(*minibatch)
-    return (_Minibatch * len(minibatches))(
-        *(
-            _Minibatch(*(tensor.data_ptr() for tensor in minibatch), minibatch.size)
-            for minibatch in minibatches
-        )
-    )
-
-
-def _check_contiguous(*tensors: Tensor) -> None:
-    if not all(tensor.is_contiguous() for tensor in tensors):
-        raise ValueError("the rows of a minibatch must be contiguous in memory")
+def _check_readable(batch: Batch, order: Tensor) -> None:
+    if not all(tensor.is_contiguous() for tensor in (*batch, order)):
+        raise ValueError("the rows of a batch must be contiguous in memory")
+    if order.dtype != torch.int64 or len(order) == 0:
+        raise ValueError("an order is one row's index or more, in int64")
+    low, high = torch.aminmax(order)
+    if low < 0 or high >= batch.size:
+        raise ValueError(f"an order of rows {int(low)} to {int(high)} for {batch.size} rows")
 
 
 def _definitions(networks: ActorCritic, max_rows: int) -> dict[str, str]:
