@@ -28,7 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def app() -> None:
-    """Train, resume and evaluate PPO agents on Gymnasium tasks."""
+    """Train, resume, evaluate and look into PPO agents on Gymnasium tasks."""
 
 
 def _command(name: str, *, any_key: str | None = None) -> Callable[[Command], click.Command]:
@@ -157,6 +157,91 @@ def eval_command(
         label += "; selected: the best of the evaluations during training"
     click.echo(f"{run} ({label})")
     click.echo(describe(result.evaluation, deterministic=result.deterministic))
+
+
+_unit = click.FloatRange(0.0, 1.0)
+
+
+@_command("trace", any_key="RUN|CONFIG|CSV")
+@click.option(
+    "--gae-lambda",
+    "lambdas",
+    type=_unit,
+    multiple=True,
+    help="Of the estimator; may be given several times, side by side. The source's by default.",
+)
+@click.option("--gamma", type=_unit, help="Discount; the source's by default, 0.99 for a CSV.")
+@click.option("--checkpoint", default="last", show_default=True, help="Of a run.")
+@click.option(
+    "--envs",
+    "n_envs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Environments side by side.",
+)
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Play until so many have ended.",
+)
+@click.option(
+    "--steps", type=click.IntRange(min=1), default=1_000, show_default=True, help="At the most."
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(min=0),
+    default=30,
+    show_default=True,
+    help="Shown in the table at the most; 0 for all.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0.0),
+    default=1e-4,
+    show_default=True,
+    help="Relative, between a next value and the value of the row below.",
+)
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="Write the rows here.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    help="Where to draw; trace.png in the run's folder, or beside the CSV file, by default.",
+)
+def trace_command(
+    arguments: tuple[str, ...],
+    rows: int,
+    csv_file: Path | None,
+    picture: Path | None,
+    tolerance: float,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Show what the advantages of a trajectory are made of, row by row, and check them.
+
+    The argument is the folder of a run, a YAML file (a fresh agent), or a CSV file with columns
+    reward, value, next_value, terminated, truncated (and cut, env, episode, advantage, target)
+    from another trainer. Keys of the configuration are flags here too.
+    """
+    source, overrides = split_arguments(arguments, "RUN, CONFIG or CSV")
+    from ppo.diagnose.report import as_csv, as_record, describe_trace
+    from ppo.diagnose.sources import Request, trace_source, write_output
+
+    with _results_only():
+        traced = trace_source(source, overrides, Request(**asked, adjacency=tolerance))
+    from ppo.diagnose.picture import picture_of, picture_path
+
+    picture = picture or picture_path(Path(source))
+    write_output(picture, picture_of(traced))
+    if csv_file is not None:
+        write_output(csv_file, as_csv(traced).encode())
+    if as_json:
+        _print_json({**as_record(traced), "picture": str(picture)})
+        return
+    click.echo(describe_trace(traced, most_rows=rows))
+    click.echo(f"\npicture: {picture}")
 
 
 def describe(evaluation: "Evaluation", *, deterministic: bool) -> str:
