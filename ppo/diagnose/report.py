@@ -40,6 +40,7 @@ def how_ended(rows: Rows, row: int) -> str:
 def _columns(trace: Trace) -> dict[str, Any]:
     """Every column by its title, [R] each: numbers as floats, the others as text."""
     rows, several = trace.rows, len(trace.lambdas) > 1
+    scaled = not np.array_equal(trace.rows.rewards, trace.rows.env_rewards)
 
     def titled(name: str, gae_lambda: float) -> str:
         return f"{name}({gae_lambda:g})" if several else name
@@ -48,7 +49,7 @@ def _columns(trace: Trace) -> dict[str, Any]:
         "env": [str(env) for env in rows.env],
         "episode": [str(episode) for episode in rows.episode],
         "step": [str(step) for step in rows.step],
-        "r(env)": rows.env_rewards,
+        **({"r(env)": rows.env_rewards} if scaled else {}),
         "r": rows.rewards,
         "V": rows.values,
         "V(next)": rows.next_values,
