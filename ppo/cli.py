@@ -244,6 +244,39 @@ def trace_command(
     click.echo(f"\npicture: {picture}")
 
 
+@_command("check-env", any_key="ID")
+@click.option("--gamma", type=_unit, default=0.99, show_default=True)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=10),
+    default=3_000,
+    show_default=True,
+    help="Env steps with random actions.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+def check_env_command(
+    arguments: tuple[str, ...], gamma: float, steps: int, seed: int, as_json: bool
+) -> None:
+    """Audit an environment in the terms that matter to PPO, before anyone trains on it.
+
+    ID is Gymnasium's, or module:Id-v0. The env part of a configuration can be given as flags:
+    --env.max_episode_steps 100, --env.kwargs.ctrl_cost_weight 0.1. The exit status is 0 only where
+    there are no faults.
+    """
+    env_id, overrides = split_arguments(arguments, "ID")
+    from ppo.diagnose.audit import audit, settings_of
+    from ppo.diagnose.audit_report import audit_record, describe_audit
+
+    with _results_only():
+        audited = audit(settings_of(env_id, overrides), gamma=gamma, steps=steps, seed=seed)
+    if as_json:
+        _print_json(audit_record(audited))
+    else:
+        click.echo(describe_audit(audited))
+    if audited.faults:
+        sys.exit(EXIT_FAILURE)
+
+
 def describe(evaluation: "Evaluation", *, deterministic: bool) -> str:
     """An evaluation in words."""
     numbers = evaluation.summary()
