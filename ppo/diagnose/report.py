@@ -101,7 +101,9 @@ def _selected(rows: Rows, most: int) -> list[int]:
     if most == 0 or size <= most:
         return list(range(size))
     wanted = dict.fromkeys(range(max(most // 3, 1)))
-    for end in np.flatnonzero(~rows.continues).tolist():
+    episodes = np.flatnonzero(rows.terminated | rows.truncated).tolist()
+    cuts = np.flatnonzero(rows.cut).tolist()
+    for end in [*episodes, *cuts]:
         around = range(max(end - _BEFORE, 0), min(end + _AFTER + 1, size))
         if len(wanted | dict.fromkeys(around)) > most:
             break
