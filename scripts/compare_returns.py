@@ -6,7 +6,7 @@ defaults and VecNormalize (gamma 0.99): DummyVecEnv of 8 x 256 steps, batch 64, 
 learning rate 3e-4, one torch thread, Gymnasium 1.4, MuJoCo 4.0, torch 2.13. A seed that it lacks is
 trained and added. What this project reached is kept in `docs/data/ppo_returns.csv`.
 
-    python scripts/compare_returns.py --env HalfCheetah-v5 --env Hopper-v5 --seeds 15
+    python scripts/compare_returns.py --env HalfCheetah-v5 --env Hopper-v5 --seeds 30
 """
 
 import argparse
