@@ -254,21 +254,23 @@ def _observations(subject: Subject) -> Iterator[Finding]:
             "return what the space declares",
         )
         return
-    stacked = np.stack([np.asarray(one, dtype=np.float64) for one in observations])
-    if not np.isfinite(stacked).all():
+    if not all(np.isfinite(one).all() for one in observations):
         yield fault(
             "observation",
             "an observation is not finite",
             "the run would stop there",
             "find what computes it",
         )
-    outside = (stacked < space.low) | (stacked > space.high)
-    if outside.any():
-        places = np.flatnonzero(outside.reshape(len(stacked), -1).any(axis=0))
+    entries, beyond = np.zeros(space.shape, dtype=np.bool_), 0
+    for one in observations:
+        outside = (one < space.low) | (one > space.high)
+        entries |= outside
+        beyond += int(outside.any())
+    if beyond:
         yield fault(
             "observation range",
-            f"{outside.reshape(len(stacked), -1).any(axis=1).mean():.0%} of observations are"
-            f" outside of their space, in entries {places[:6].tolist()}",
+            f"{beyond / len(observations):.0%} of observations are outside of their space, in"
+            f" entries {np.flatnonzero(entries)[:6].tolist()}",
             "whatever scales by the bounds is wrong; this trainer does not, others may",
             "declare the true bounds, infinite ones where there are none",
         )

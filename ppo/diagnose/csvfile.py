@@ -206,6 +206,7 @@ def _next_values(table: _Table, rows: Rows, tolerance: float) -> Floats:
             row,
             f"claims to continue, but its next_value {filled[row]:g} is not the value"
             f" {below[row]:g} of the row on line {table.lines[row + 1]} (tolerance"
-            f" {tolerance:g}, relative): a flag is missing, or the values are of two critics",
+            f" {tolerance:g}, relative): a flag or the env column is missing, or the values are"
+            " of two critics",
         )
     return filled
