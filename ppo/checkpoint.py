@@ -9,6 +9,7 @@ import torch
 
 from ppo.agent import Agent
 from ppo.config import Config
+from ppo.critic import CriticWatch
 from ppo.seeding import Stream, torch_generator
 from ppo.statistics import RecentEpisodes
 from ppo.storage import damage_named
@@ -34,6 +35,7 @@ class TrainingState:
         best_return: best mean return of an evaluation during training, if there was one.
         environments: where the environments and their episodes stand, if they can say.
         recent: the last hundred training episodes.
+        critic: how good the critic was lately, and what its gate has done.
     """
 
     agent: Agent
@@ -50,6 +52,7 @@ class TrainingState:
     best_return: float | None = None
     environments: dict[str, Any] | None = None
     recent: RecentEpisodes = field(default_factory=RecentEpisodes)
+    critic: CriticWatch = field(default_factory=CriticWatch)
 
     @classmethod
     def fresh(
@@ -97,6 +100,7 @@ class TrainingState:
             "best_return": self.best_return,
             "environments": _as_tensors(self.environments),
             "recent_episodes": self.recent.state(),
+            "critic": self.critic.state(),
         }
 
     @classmethod
@@ -109,22 +113,35 @@ class TrainingState:
             CheckpointError: if something is missing from the contents, or is not what it must be.
         """
         with damage_named("the checkpoint"):
+            agent = Agent.from_state(contents["agent"], config, device)
             state = cls(
-                agent=Agent.from_state(contents["agent"], config, device),
-                optimizer=OptimizerState(
-                    **{name: value.to(device) for name, value in contents["optimizer"].items()}
-                ),
+                agent=agent,
+                optimizer=_optimizer(contents["optimizer"], agent),
                 actions=torch.Generator(),
                 permutations=torch.Generator(),
                 learning_rate=contents["learning_rate"],
                 best_return=contents["best_return"],
                 environments=_as_arrays(contents["environments"]),
+                critic=CriticWatch.from_state(**contents["critic"]),
                 **contents["counters"],
             )
             state.actions.set_state(contents["generators"]["actions"])
             state.permutations.set_state(contents["generators"]["permutations"])
             state.recent.load_state(contents["recent_episodes"])
         return state
+
+
+def _optimizer(contents: dict[str, Any], agent: Agent) -> OptimizerState:
+    """The moments in a checkpoint; those of other parameters would be read past their end."""
+    fresh = OptimizerState.zeros(agent.networks)
+    for name, there in fresh._asdict().items():
+        stored = contents[name]
+        if stored.shape != there.shape or stored.dtype != there.dtype:
+            raise ValueError(
+                f"the optimizer's {name} is {list(stored.shape)} {stored.dtype}, not"
+                f" {list(there.shape)} {there.dtype}"
+            )
+    return OptimizerState(**{name: value.to(agent.device) for name, value in contents.items()})
 
 
 def _as_tensors(tree: Any) -> Any:

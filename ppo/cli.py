@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,7 @@ from ppo.plain_warnings import print_warning, warnings_shown_by
 
 if TYPE_CHECKING:
     from ppo.evaluate import Evaluation
+    from ppo.inheritance import Reset
     from ppo.train import TrainResult
 
 EXIT_FAILURE = 1
@@ -63,7 +65,24 @@ _profile = click.option("--profile", is_flag=True, help="Show where the time of 
 
 @_command("train", any_key="CONFIG")
 @_profile
-def train_command(arguments: tuple[str, ...], profile: bool, as_json: bool) -> None:
+@click.option(
+    "--from", "source", metavar="RUN", help="Start from this run's agent (or a checkpoint's)."
+)
+@click.option(
+    "--reset",
+    "resets",
+    type=click.Choice(["critic", "normalizers", "reward-normalizer"]),
+    multiple=True,
+    help="Of the agent of --from, for a changed reward: start this anew. normalizers are the"
+    " statistics of observations and rewards.",
+)
+def train_command(
+    arguments: tuple[str, ...],
+    profile: bool,
+    source: str | None,
+    resets: tuple["Reset", ...],
+    as_json: bool,
+) -> None:
     """Train an agent from a YAML file.
 
     Any key of the file is also a flag: --ppo.gae_lambda 0.9, --normalize.observations false,
@@ -74,10 +93,14 @@ def train_command(arguments: tuple[str, ...], profile: bool, as_json: bool) -> N
     from ppo.config import load_config
 
     config = load_config(config_file, overrides)
+    if resets and source is None:
+        raise click.UsageError("--reset is about the agent of --from RUN, which is missing")
+    from ppo.inheritance import Ancestor
     from ppo.train import train
 
+    ancestor = None if source is None else Ancestor.read(source, resets)
     with _results_only():
-        result = train(config)
+        result = train(config, ancestor=ancestor)
     _print_result(result, as_json, profile=profile)
 
 
@@ -328,12 +351,14 @@ def _print_result(result: "TrainResult", as_json: bool, *, profile: bool) -> Non
                 "env_steps": result.env_steps,
                 "metrics": result.final_metrics,
                 "evaluation": result.evaluation.summary(),
+                "critic": asdict(result.critic),
                 **({"seconds": result.seconds} if profile else {}),
             }
         )
         return
     click.echo(f"finished at env step {result.env_steps:,}: {result.run_dir}")
     click.echo(describe(result.evaluation, deterministic=result.deterministic))
+    click.echo(f"critic {result.critic.describe()}")
     click.echo(f"curve: {result.run_dir / 'learning_curve.png'}")
     click.echo(f"evaluate again: ppo eval {result.run_dir}")
     if profile:

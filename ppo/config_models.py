@@ -127,9 +127,15 @@ class PPOConfig(_Section):
 
 
 class CriticConfig(_Section):
-    """What the critic does differently from the actor."""
+    """What the critic does differently from the actor, and what is done about a poor one."""
 
     learning_rate: Positive | None = None
+    warmup_iterations: Annotated[Whole, Field(ge=0, le=2**31 - 1)] = 0
+    gate: Literal["off", "warn", "value_epochs", "hold_policy"] = "warn"
+    # Explained variance is at most 1, and 0 is what a constant reaches.
+    min_explained_variance: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.3
+    extra_value_epochs: Count = 10
+    max_held_iterations: Count = 20
 
 
 class EvalConfig(_Section):
@@ -232,6 +238,7 @@ def _impossible(config: Config) -> Iterator[Problem]:
     """Combinations of valid values that cannot work, each with its reason."""
     yield from _impossible_batches(config)
     yield from _impossible_schedules(config.ppo)
+    yield from _impossible_critic(config)
     episodes, n_envs = config.eval.episodes, config.eval.n_envs
     if n_envs is not None and episodes % n_envs != 0:
         yield Problem(
@@ -276,6 +283,30 @@ def _impossible_batches(config: Config) -> Iterator[Problem]:
             "learns nothing; raise the total or lower the batch size",
             others=(("ppo", "batch_size"), ("env", "n_envs")),
         )
+
+
+def _impossible_critic(config: Config) -> Iterator[Problem]:
+    critic, rollout = config.critic, config.ppo.n_steps * config.env.n_envs
+    iterations = -(-config.ppo.total_timesteps // rollout)
+    if critic.warmup_iterations >= iterations:
+        yield Problem(
+            ("critic", "warmup_iterations"),
+            f"critic.warmup_iterations {critic.warmup_iterations} leaves nothing of the run's"
+            f" {iterations} iterations for the policy to learn in",
+            others=(("ppo", "total_timesteps"), ("ppo", "n_steps"), ("env", "n_envs")),
+        )
+    needing = {
+        "warmup_iterations": critic.warmup_iterations > 0,
+        "gate": critic.gate in ("value_epochs", "hold_policy"),
+    }
+    for key, needs in needing.items():
+        if needs and config.ppo.vf_coef == 0.0:
+            yield Problem(
+                ("critic", key),
+                f"critic.{key} {getattr(critic, key)} updates the value function alone, but with"
+                " ppo.vf_coef 0 it does not learn",
+                others=(("ppo", "vf_coef"),),
+            )
 
 
 def _impossible_schedules(ppo: PPOConfig) -> Iterator[Problem]:

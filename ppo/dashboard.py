@@ -11,11 +11,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ppo.critic import HEALTHY, MOST_WEIGHT, SICK
+
 Format = Callable[[float], str]
 
 MAX_WIDTH = 120
 _REWARD_PREFIX = "rollout/reward_"
-_WEAK_CRITIC, _GOOD_CRITIC = 0.3, 0.5  # explained variance against the lambda = 1 returns
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -297,10 +298,10 @@ def _style(tag: str, metrics: Mapping[str, float]) -> str:
         return "bold green"
     if tag != "train/explained_variance_mc" or tag not in metrics:
         return ""
-    if metrics.get("train/bootstrap_weight", 0.0) > 0.5:
+    if metrics.get("train/bootstrap_weight", 0.0) > MOST_WEIGHT:
         return ""  # these returns are mostly the critic's own values: no verdict
     value = metrics[tag]
-    return "green" if value >= _GOOD_CRITIC else "yellow" if value >= _WEAK_CRITIC else "red"
+    return "green" if value > HEALTHY else "red" if value < SICK else "yellow"
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

@@ -3,30 +3,29 @@
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from ppo import schedules
 from ppo.checkpoint import TrainingState
+from ppo.coefficients import Scheduled
 from ppo.collector import Collected, RolloutCollector
 from ppo.compilation import CompileChoice, CompiledEpoch, choose
 from ppo.config import Config
 from ppo.cores import usable_cores
+from ppo.critic import Decision, Reading
 from ppo.envs import EnvBatch
 from ppo.errors import NonFiniteError, UserError
+from ppo.estimation import Estimate, Estimator, critic_metrics
 from ppo.evaluate import Evaluation, evaluate_agent
-from ppo.gae import bootstrap_weights, compute_gae
 from ppo.interrupts import Interrupted, StopSignals
 from ppo.logger import RunLogger
-from ppo.losses import explained_variance
 from ppo.native.step import NativeEpoch
-from ppo.parameters import learning_rate_vector
 from ppo.plan import Plan, evaluation_due, nothing_left
 from ppo.progress import ProgressView
-from ppo.rollout import Rollout, flatten_valid
+from ppo.rollout import Batch, Rollout
 from ppo.rundir import RunDirectory
 from ppo.seeding import Stream, env_seeds
 from ppo.stopwatch import Stopwatch
@@ -56,6 +55,7 @@ class Session:
     view: ProgressView
     signals: StopSignals
     stopwatch: Stopwatch
+    estimator: Estimator
 
 
 class TrainingLoop:
@@ -153,7 +153,7 @@ class TrainingLoop:
     def _iterate(self) -> None:
         """One iteration of PPO (Schulman et al. 2017, algorithm 1)."""
         config, state = self.config, self.state
-        coefficients, shown = self._coefficients()
+        scheduled = self._scheduled()
         budget = self.plan.env_steps - state.env_steps
         with self._signals.interruptible():
             collected = self.collector.collect(
@@ -162,28 +162,61 @@ class TrainingLoop:
             rollout = collected.rollout
             if rollout.n_valid == 0:
                 return  # a short rollout of nothing but reset steps: no data
-            advantages, returns = self._estimate(rollout, config.ppo.gae_lambda)
-            critic = self._critic_metrics(rollout, returns)
+            estimated = self._estimate(rollout)
+            critic = critic_metrics(estimated, gamma=config.ppo.gamma)
+            decision = self._decide(critic)
             self.stopwatch.switch("learning")
-            batch = flatten_valid(rollout, advantages, returns)
+            batch = estimated.batch()
             learned: UpdateMetrics | None = None
             last = self.collector.env_steps >= self.plan.env_steps
             if not last or batch.size >= config.ppo.batch_size:
-                state.optimizer, learned = update(
-                    state.agent.networks,
-                    state.optimizer,
-                    batch,
-                    coefficients,
-                    epoch=self.epoch,
-                    hyperparameters=self.hyperparameters,
-                    generator=state.permutations,
-                )
-                self._check_finite(learned)
+                coefficients = scheduled.coefficients(state.agent, config)
+                learned = self._learn(batch, coefficients, decision)
             self.stopwatch.move(self._compiling(), source="learning", target="compiling")
         self.stopwatch.switch("logging")
-        self._advance(collected, learned)
+        self._advance(collected, learned, decision)
         self._note_environments()
-        self._log(collected, {**critic, **shown, **_train_metrics(learned)})
+        self._log(
+            collected,
+            {**critic, **scheduled.metrics(), **self._train_metrics(learned, decision)},
+        )
+        if decision.message is not None:
+            self.view.message(decision.message, warning=True)
+
+    def _decide(self, critic: Mapping[str, float]) -> Decision:
+        """What the gate makes of the critic, before it is updated."""
+        watch, state = self.state.critic, self.state
+        watch.readings.append(
+            Reading(critic["train/explained_variance_mc"], critic["train/bootstrap_weight"])
+        )
+        return watch.decide(
+            self.config.critic,
+            iterations=state.iterations,
+            done=state.env_steps / self.plan.env_steps,
+        )
+
+    def _learn(self, batch: Batch, coefficients: Coefficients, decision: Decision) -> UpdateMetrics:
+        """The update, of both networks or of the critic alone, and the critic's further epochs."""
+
+        def learn(policy_learns: bool, n_epochs: int) -> UpdateMetrics:
+            device = coefficients.policy_learns.device
+            self.state.optimizer, learned = update(
+                self.state.agent.networks,
+                self.state.optimizer,
+                batch,
+                coefficients._replace(policy_learns=torch.tensor(policy_learns, device=device)),
+                epoch=self.epoch,
+                hyperparameters=replace(self.hyperparameters, n_epochs=n_epochs),
+                generator=self.state.permutations,
+            )
+            self._check_finite(learned)
+            return learned
+
+        learned = learn(decision.policy_learns, self.hyperparameters.n_epochs)
+        if not decision.extra_value_epochs:
+            return learned
+        further = learn(False, decision.extra_value_epochs)
+        return replace(learned, n_updates=learned.n_updates + further.n_updates)
 
     def _compiling(self) -> float:
         """Seconds that this update spent compiling."""
@@ -191,69 +224,22 @@ class TrainingLoop:
         new, self.seconds_compiling = spent - self.seconds_compiling, spent
         return new
 
-    def _estimate(self, rollout: Rollout, gae_lambda: float) -> tuple[Tensor, Tensor]:
+    def _estimate(self, rollout: Rollout) -> Estimate:
         try:
-            return compute_gae(
-                rollout.learner_rewards,
-                rollout.values,
-                rollout.next_values,
-                rollout.terminated,
-                rollout.truncated,
-                gamma=self.config.ppo.gamma,
-                gae_lambda=gae_lambda,
-            )
+            return self.session.estimator(self.state.agent, rollout)
         except ValueError as error:
             raise NonFiniteError(
                 f"the advantages cannot be estimated at env step {self.collector.env_steps}:"
                 f" {error}"
             ) from error
 
-    def _critic_metrics(self, rollout: Rollout, returns: Tensor) -> dict[str, float]:
-        """How well the critic that collected explains what it collected."""
-        valid = rollout.valid
-        _, mc_returns = self._estimate(rollout, 1.0)
-        weights = bootstrap_weights(
-            rollout.terminated, rollout.truncated, gamma=self.config.ppo.gamma
+    def _scheduled(self) -> Scheduled:
+        return Scheduled.at(
+            self.config,
+            adapted_rate=self.state.learning_rate,
+            env_steps=self.state.env_steps,
+            total_timesteps=self.plan.env_steps,
         )
-        values = rollout.values[valid]
-        return {
-            "train/explained_variance": explained_variance(values, returns[valid]),
-            "train/explained_variance_mc": explained_variance(values, mc_returns[valid]),
-            "train/bootstrap_weight": float(weights[valid].mean()),
-        }
-
-    def _coefficients(self) -> tuple[Coefficients, dict[str, float]]:
-        """What the schedules say for this iteration."""
-        ppo, agent = self.config.ppo, self.state.agent
-
-        def scheduled(initial: float, schedule: str) -> float:
-            if schedule != "linear":
-                return initial
-            return schedules.linear(
-                initial, env_steps=self.state.env_steps, total_timesteps=self.plan.env_steps
-            )
-
-        learning_rate = (
-            self.state.learning_rate
-            if ppo.lr_schedule == "adaptive_kl"
-            else scheduled(ppo.learning_rate, ppo.lr_schedule)
-        )
-        critic_factor = (self.config.critic.learning_rate or ppo.learning_rate) / ppo.learning_rate
-        clip_range = scheduled(ppo.clip_range, ppo.clip_range_schedule)
-        ent_coef = scheduled(ppo.ent_coef, ppo.ent_coef_schedule)
-        rates = learning_rate_vector(
-            agent.networks, actor=learning_rate, critic=learning_rate * critic_factor
-        )
-        coefficients = Coefficients(
-            rates,
-            torch.tensor(clip_range, device=agent.device),
-            torch.tensor(ent_coef, device=agent.device),
-        )
-        return coefficients, {
-            "train/learning_rate": learning_rate,
-            "train/clip_range": clip_range,
-            "train/ent_coef": ent_coef,
-        }
 
     def _check_finite(self, learned: UpdateMetrics) -> None:
         if not learned.finite:
@@ -263,7 +249,9 @@ class TrainingLoop:
                 " a lower ppo.learning_rate or normalize.rewards may help"
             )
 
-    def _advance(self, collected: Collected, learned: UpdateMetrics | None) -> None:
+    def _advance(
+        self, collected: Collected, learned: UpdateMetrics | None, decision: Decision
+    ) -> None:
         state, adaptive = self.state, self.config.ppo.adaptive_kl
         state.env_steps = self.collector.env_steps
         state.iterations += 1
@@ -271,7 +259,7 @@ class TrainingLoop:
         if learned is None:
             return
         state.n_updates += learned.n_updates
-        if adaptive is not None:
+        if adaptive is not None and decision.policy_learns:
             state.learning_rate = schedules.adaptive_kl(
                 state.learning_rate,
                 approx_kl=learned.approx_kl,
@@ -395,33 +383,11 @@ class TrainingLoop:
         how = "compiled" if self.compile_choice.compiled else "eager"
         say(f"update: {how} ({self.compile_choice.reason}), on {self.state.agent.device}")
         if self.state.env_steps:
-            say(f"resumed at env step {self.state.env_steps:,}: {self._schedules_in_words()}")
+            course = self._scheduled().describe(self.config, end=self.plan.env_steps)
+            say(f"resumed at env step {self.state.env_steps:,}: {course}")
 
-    def _schedules_in_words(self) -> str:
-        """What follows from here on, for every value that may change."""
-        ppo, (_, values) = self.config.ppo, self._coefficients()
-        words = []
-        for name, schedule in (
-            ("learning_rate", ppo.lr_schedule),
-            ("clip_range", ppo.clip_range_schedule),
-            ("ent_coef", ppo.ent_coef_schedule),
-        ):
-            course = f"linear to 0 at {self.plan.env_steps:,}" if schedule == "linear" else schedule
-            words.append(f"{name.replace('_', ' ')} {values[f'train/{name}']:.3g}, {course}")
-        return "; ".join(words)
-
-
-def _train_metrics(learned: UpdateMetrics | None) -> dict[str, float]:
-    if learned is None:
-        return {}
-    metrics = {
-        "train/policy_gradient_loss": learned.policy_loss,
-        "train/value_loss": learned.value_loss,
-        "train/entropy_loss": learned.entropy_loss,
-        "train/loss": learned.loss,
-        "train/approx_kl": learned.approx_kl,
-        "train/clip_fraction": learned.clip_fraction,
-        "train/grad_norm": learned.grad_norm,
-        "train/stopped_early": float(learned.stopped_early),
-    }
-    return metrics if learned.std is None else {**metrics, "train/std": learned.std}
+    def _train_metrics(self, learned: UpdateMetrics | None, decision: Decision) -> dict[str, float]:
+        if learned is None:
+            return {}
+        value_only = decision.value_only_epochs(self.hyperparameters.n_epochs)
+        return {**learned.scalars(), "train/value_only_epochs": float(value_only)}

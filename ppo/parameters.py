@@ -47,11 +47,19 @@ def load_parameters(networks: nn.Module, flat: Tensor) -> None:
 
 def learning_rate_vector(networks: ActorCritic, *, actor: float, critic: float) -> Tensor:
     """The learning rate of every parameter, [P]."""
+    of_critic = critic_mask(networks)
+    return torch.where(
+        of_critic, critic, torch.full(of_critic.shape, actor, device=of_critic.device)
+    )
+
+
+def critic_mask(networks: ActorCritic) -> Tensor:
+    """Which parameters are the critic's, bool [P]; the others are the policy's."""
     parts = [
-        torch.full((parameter.numel(),), critic if name.startswith("critic.") else actor)
+        torch.full((parameter.numel(),), name.startswith("critic."), device=parameter.device)
         for name, parameter in networks.named_parameters()
     ]
-    return torch.cat(parts).to(next(networks.parameters()).device)
+    return torch.cat(parts)
 
 
 def parameter_bounds(networks: ActorCritic) -> tuple[Tensor, Tensor]:

@@ -57,6 +57,11 @@ class Plan:
         if self.last_rollout != self.rollout:
             line += f"; the last rollout has {self.last_rollout:,} env steps"
             line += "" if self.learns_from_last else " and is too short to learn from"
+        critic, iterations_done = config.critic, done // self.rollout
+        if critic.warmup_iterations > iterations_done:
+            line += f"; the first {critic.warmup_iterations:,} iterations update the critic alone"
+        if critic.gate == "value_epochs":
+            line += "; more gradient steps where the critic is poor"
         return line
 
 

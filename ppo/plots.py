@@ -18,6 +18,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLoca
 from numpy.typing import NDArray
 
 from ppo.appendfile import replace_file, writing
+from ppo.critic import HEALTHY, SICK, WINDOW, Reading, judge
 from ppo.csvlog import KEY, Row, read_table
 from ppo.errors import UserError
 from ppo.logger import EPISODES_FILE, PROGRESS_FILE
@@ -28,7 +29,6 @@ logging.getLogger("matplotlib").setLevel(logging.ERROR)
 CURVE_FILE = "learning_curve.png"
 _DPI = 120
 _WINDOW = 100  # episodes in the running mean
-_VERDICT = 20  # iterations in the running median of explained variance
 _MOST_DOTS = 20_000
 _INK, _MUTED, _GRID = "#1f2933", "#66727f", "#e4e8ec"
 _BLUE, _ORANGE, _GREEN, _VIOLET, _RED = "#2563a8", "#d97706", "#2f855a", "#7c4dab", "#c0392b"
@@ -157,13 +157,13 @@ def _draw_critic(axis: Axes, progress: Sequence[Row]) -> None:
         axis.plot(line.x, line.y, color=colour, linewidth=0.8, alpha=0.3)
         axis.plot(
             line.x,
-            running_median(line.y, _VERDICT),
+            running_median(line.y, WINDOW),
             color=colour,
             linewidth=1.8,
             label=label,
             marker=_lone_marker(line),
         )
-    for mark in (0.3, 0.5):
+    for mark in (SICK, HEALTHY):
         axis.axhline(mark, color=_MUTED, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
         axis.annotate(
             f"{mark}",
@@ -181,13 +181,20 @@ def _draw_critic(axis: Axes, progress: Sequence[Row]) -> None:
 
 def _critic_note(progress: Sequence[Row]) -> str:
     """The number that a verdict rests on, or why there is none."""
-    full = series(progress, "train/explained_variance_mc").y[-_VERDICT:]
-    weight = series(progress, "train/bootstrap_weight").y[-_VERDICT:]
-    if not len(full):
+    readings = [
+        Reading(
+            float(row.get("train/explained_variance_mc") or math.nan),
+            float(row["train/bootstrap_weight"]),
+        )
+        for row in progress
+        if row.get("train/bootstrap_weight")
+    ]
+    if not readings:
         return ""
-    if len(weight) and np.median(weight) > 0.5:
-        return f" (λ = 1 returns are {100 * np.median(weight):.0f}% bootstrap: cannot tell)"
-    return f" (λ = 1, recent median {np.median(full):.2f})"
+    verdict = judge(readings)
+    if verdict.kind == "cannot tell":
+        return " (cannot tell)"
+    return f" ({verdict.kind}: recent median {verdict.explained_variance:.2f})"
 
 
 def _draw_length(axis: Axes, episodes: Sequence[Row]) -> None:

@@ -52,6 +52,7 @@ class Provenance:
         started: UTC, ISO 8601.
         command: as it could be typed again in a shell.
         env_steps: global env steps that this start went on from; 0 for a new run.
+        inherited: what it took over from another run, in words; None where nothing.
         versions: of Python and the packages that decide the numbers.
         source: None where the package does not run from a git checkout.
         cpu: model name.
@@ -62,6 +63,7 @@ class Provenance:
     started: str
     command: str
     env_steps: int
+    inherited: str | None
     versions: dict[str, str]
     source: SourceState | None
     cpu: str
@@ -70,19 +72,25 @@ class Provenance:
 
 
 def provenance(
-    argv: Sequence[str], *, env_steps: int = 0, package_dir: Path | None = None
+    argv: Sequence[str],
+    *,
+    env_steps: int = 0,
+    inherited: str | None = None,
+    package_dir: Path | None = None,
 ) -> Provenance:
     """Describe this process; never fails for want of git or of a package's metadata.
 
     Args:
         argv: the command line, `sys.argv`.
         env_steps: global env steps that the run goes on from.
+        inherited: what the run took over from another one, in words.
         package_dir: the package's folder; None is this package's own.
     """
     return Provenance(
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.join(_as_typed(argv)),
         env_steps=env_steps,
+        inherited=inherited,
         versions={
             "python": platform.python_version(),
             **{name: _version(distribution) for name, distribution in _DISTRIBUTIONS.items()},

@@ -14,10 +14,13 @@ import torch
 
 from ppo.agent import Agent
 from ppo.checkpoint import TrainingState
-from ppo.config import Config, from_mapping, refuse_changes
+from ppo.config import Config, PPOConfig, from_mapping, refuse_changes
+from ppo.critic import CriticVerdict
 from ppo.envs import EnvBatch, make_vector_env
 from ppo.errors import UserError
+from ppo.estimation import Estimate, Estimator, estimate
 from ppo.evaluate import Evaluation
+from ppo.inheritance import Ancestor
 from ppo.interrupts import StopSignals
 from ppo.logger import RunLogger
 from ppo.loop import Session, TrainingLoop
@@ -25,6 +28,7 @@ from ppo.plain_warnings import warnings_shown_by
 from ppo.plan import Plan, nothing_left
 from ppo.progress import ProgressView
 from ppo.provenance import provenance, write_provenance
+from ppo.rollout import Rollout
 from ppo.rundir import RunDirectory
 from ppo.stopwatch import Stopwatch
 from ppo.storage import damage_named, read_checkpoint
@@ -43,6 +47,7 @@ class TrainResult:
         evaluation: of the agent at the end, in fresh environments.
         deterministic: the evaluation took the mode of the policy.
         seconds: of this process, by what they went into.
+        critic: the verdict on the critic at the end.
     """
 
     run_dir: Path
@@ -52,16 +57,26 @@ class TrainResult:
     evaluation: Evaluation
     deterministic: bool
     seconds: dict[str, float]
+    critic: CriticVerdict
 
 
-def train(config: Config) -> TrainResult:
-    """Train an agent from scratch, in a new folder under `runs_dir`.
+def train(
+    config: Config, *, ancestor: Ancestor | None = None, estimator: Estimator | None = None
+) -> TrainResult:
+    """Train an agent, in a new folder under `runs_dir`.
+
+    Args:
+        config: of the run.
+        ancestor: the agent to start from; None starts from scratch.
+        estimator: only for experiments that break the contract on purpose; None keeps it.
 
     Raises:
         UserError: if the run cannot start or go on; the message is one line.
         Interrupted: after Ctrl-C or SIGTERM, once the run is saved.
     """
-    return _run(config)
+    if ancestor is not None:
+        ancestor.check_networks(config)
+    return _run(config, ancestor=ancestor, estimator=estimator)
 
 
 def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
@@ -96,7 +111,12 @@ def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
 
 
 def _run(
-    config: Config, run: RunDirectory | None = None, contents: dict[str, Any] | None = None
+    config: Config,
+    run: RunDirectory | None = None,
+    contents: dict[str, Any] | None = None,
+    *,
+    ancestor: Ancestor | None = None,
+    estimator: Estimator | None = None,
 ) -> TrainResult:
     """Open everything, train, and close everything.
 
@@ -105,6 +125,8 @@ def _run(
         run: the folder to go on in, which the caller holds; None makes a new one, once nothing
             that the user wrote can fail any more.
         contents: the checkpoint to go on from.
+        ancestor: the agent that a new run starts from.
+        estimator: in the place of the contract's.
     """
     stopwatch = Stopwatch("starting")
     torch.set_num_threads(config.torch_threads)
@@ -114,12 +136,15 @@ def _run(
         with signals.interruptible():
             envs = stack.enter_context(make_vector_env(config.env))
         state = _initial_state(config, envs, contents)
+        inherited = ancestor.hand_down(state.agent, config) if ancestor else None
         if run is None:
             run = RunDirectory.create(config)
             stack.enter_context(run.lock())
         else:
             run.write_config(config)
-        write_provenance(run.path, provenance(sys.argv, env_steps=state.env_steps))
+        write_provenance(
+            run.path, provenance(sys.argv, env_steps=state.env_steps, inherited=inherited)
+        )
         logger = stack.enter_context(
             RunLogger(
                 run.path,
@@ -137,9 +162,13 @@ def _run(
         )
         stack.enter_context(warnings_shown_by(partial(view.message, warning=True)))
         stack.enter_context(_start_up_not_collected())
-        loop = TrainingLoop(
-            config, state, Session(run, envs, plan, logger, view, signals, stopwatch)
+        if inherited is not None:
+            view.message(inherited)
+        by_contract = partial(_by_contract, config.ppo)
+        session = Session(
+            run, envs, plan, logger, view, signals, stopwatch, estimator or by_contract
         )
+        loop = TrainingLoop(config, state, session)
         evaluation = loop.run()
     return TrainResult(
         run_dir=run.path,
@@ -153,7 +182,12 @@ def _run(
         evaluation=evaluation,
         deterministic=config.eval.deterministic,
         seconds=stopwatch.stop(),
+        critic=state.critic.verdict(),
     )
+
+
+def _by_contract(settings: PPOConfig, _agent: Agent, rollout: Rollout) -> Estimate:
+    return estimate(rollout, gamma=settings.gamma, gae_lambda=settings.gae_lambda)
 
 
 def _initial_state(

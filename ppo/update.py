@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from ppo import losses
 from ppo.agent import ActorCritic
 from ppo.distributions import DiagonalGaussian
-from ppo.parameters import ParameterLayout, flatten_parameters, load_parameters, parameter_bounds
+from ppo.parameters import (
+    ParameterLayout,
+    critic_mask,
+    flatten_parameters,
+    load_parameters,
+    parameter_bounds,
+)
 from ppo.rollout import Batch
 
 ADAM_BETAS = (0.9, 0.999)
@@ -25,7 +31,10 @@ KL_TOLERANCE = 1.5
 
 
 class OptimizerState(NamedTuple):
-    """Adam's moments over the flat parameter vector, [P] each, and the gradient steps taken."""
+    """Adam's moments and the gradient steps taken, of every parameter, [P] each.
+
+    The steps are counted by parameter because the policy may stand still while the critic learns.
+    """
 
     exp_avg: Tensor
     exp_avg_sq: Tensor
@@ -35,7 +44,7 @@ class OptimizerState(NamedTuple):
     def zeros(cls, networks: nn.Module) -> "OptimizerState":
         """No step taken yet."""
         flat = flatten_parameters(networks)
-        return cls(torch.zeros_like(flat), torch.zeros_like(flat), flat.new_zeros(()))
+        return cls(*(torch.zeros_like(flat) for _ in cls._fields))
 
 
 class Coefficients(NamedTuple):
@@ -45,11 +54,14 @@ class Coefficients(NamedTuple):
         learning_rates: of every parameter, [P].
         clip_range: of the policy's ratio, [].
         ent_coef: of the entropy bonus, [].
+        policy_learns: False freezes the policy: its parameters and moments stay, its gradient
+            does not count in the clip, and no KL stop applies; [] bool.
     """
 
     learning_rates: Tensor
     clip_range: Tensor
     ent_coef: Tensor
+    policy_learns: Tensor
 
 
 @dataclass(frozen=True)
@@ -148,6 +160,7 @@ def make_step(networks: ActorCritic, hyperparameters: Hyperparameters) -> StepFu
     """The pure minibatch step for networks of this architecture; their own weights are not read."""
     layout = ParameterLayout.of(networks)
     low, high = parameter_bounds(networks)
+    of_critic = critic_mask(networks)
 
     def objective(
         parameters: Tensor, minibatch: Batch, coefficients: Coefficients
@@ -165,6 +178,8 @@ def make_step(networks: ActorCritic, hyperparameters: Hyperparameters) -> StepFu
     ) -> tuple[Learner, StepMetrics]:
         gradient, loss, terms = _gradient(objective, learner.parameters, minibatch, coefficients)
         with torch.no_grad():
+            learns = coefficients.policy_learns | of_critic
+            gradient = torch.where(learns, gradient, 0.0)
             grad_norm = torch.linalg.vector_norm(gradient)
             clipped = gradient * (hyperparameters.max_grad_norm / (grad_norm + 1e-6)).clamp(max=1.0)
             parameters, optimizer = adam(
@@ -175,12 +190,14 @@ def make_step(networks: ActorCritic, hyperparameters: Hyperparameters) -> StepFu
             parameters = torch.clamp(parameters, low, high)
             applied = learner.active & torch.isfinite(loss) & torch.isfinite(grad_norm)
             if hyperparameters.target_kl is not None:
-                applied = applied & (terms.approx_kl <= KL_TOLERANCE * hyperparameters.target_kl)
+                near = terms.approx_kl <= KL_TOLERANCE * hyperparameters.target_kl
+                applied = applied & (near | ~coefficients.policy_learns)
+            moved = applied & learns
             changed = Learner(
-                torch.where(applied, parameters, learner.parameters),
+                torch.where(moved, parameters, learner.parameters),
                 OptimizerState(
                     *(
-                        torch.where(applied, new, old)
+                        torch.where(moved, new, old)
                         for new, old in zip(optimizer, learner.optimizer, strict=True)
                     )
                 ),
@@ -275,6 +292,20 @@ class UpdateMetrics:
     n_updates: int
     stopped_early: bool
     finite: bool
+
+    def scalars(self) -> dict[str, float]:
+        """As they are logged, under Stable-Baselines3's tags."""
+        scalars = {
+            "train/policy_gradient_loss": self.policy_loss,
+            "train/value_loss": self.value_loss,
+            "train/entropy_loss": self.entropy_loss,
+            "train/loss": self.loss,
+            "train/approx_kl": self.approx_kl,
+            "train/clip_fraction": self.clip_fraction,
+            "train/grad_norm": self.grad_norm,
+            "train/stopped_early": float(self.stopped_early),
+        }
+        return scalars if self.std is None else {**scalars, "train/std": self.std}
 
 
 def update(

@@ -174,6 +174,7 @@ def learn_ours(
         learning_rate_vector(networks, actor=rate, critic=rate),
         torch.tensor(config.ppo.clip_range),
         torch.tensor(config.ppo.ent_coef),
+        torch.tensor(True),
     )
     step = make_step(networks, settings)
     optimizer, metrics = update(

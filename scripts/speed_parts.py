@@ -139,7 +139,7 @@ def gradient_step(hidden: str, batch_size: str) -> dict[str, float]:
         log_probs = policy.log_prob(actions)
     batch = Batch(observations, actions, log_probs, values, normal(size), normal(size))
     rates = learning_rate_vector(networks, actor=3e-4, critic=3e-4)
-    coefficients = Coefficients(rates, torch.tensor(0.2), torch.tensor(0.0))
+    coefficients = Coefficients(rates, torch.tensor(0.2), torch.tensor(0.0), torch.tensor(True))
     optimizer = OptimizerState.zeros(networks)
 
     def measure(epoch: EpochFunction) -> float:

@@ -70,7 +70,7 @@ def iterate(state, config, n=1):
             state.agent.networks,
             state.optimizer,
             flatten_valid(rollout, advantages, returns),
-            Coefficients(rates, torch.tensor(0.2), torch.tensor(0.0)),
+            Coefficients(rates, torch.tensor(0.2), torch.tensor(0.0), torch.tensor(True)),
             epoch=epoch,
             hyperparameters=SETTINGS,
             generator=state.permutations,

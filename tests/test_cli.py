@@ -20,7 +20,7 @@ def seen(monkeypatch):
     """The configs that `ppo train` would train with."""
     configs = []
 
-    def remember(given):
+    def remember(given, **_):
         configs.append(given)
         raise SystemExit(0)
 
@@ -152,7 +152,7 @@ def test_debug_shows_the_traceback_above_the_line(tmp_path):
 
 
 def test_a_fault_of_the_program_is_one_line_too_and_says_how_to_see_more(tmp_path, monkeypatch):
-    def fail(_):
+    def fail(_, **__):
         raise ZeroDivisionError("two\nlines")
 
     monkeypatch.setattr("ppo.train.train", fail)
@@ -162,7 +162,7 @@ def test_a_fault_of_the_program_is_one_line_too_and_says_how_to_see_more(tmp_pat
 
 
 def test_ctrl_c_before_training_is_said(tmp_path, monkeypatch):
-    def interrupt(_):
+    def interrupt(_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ppo.train.train", interrupt)

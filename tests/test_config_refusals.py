@@ -269,6 +269,22 @@ ADAPTIVE = "ppo.lr_schedule=adaptive_kl"
         ),
         (["eval.n_envs=20"], "--eval.n_envs: "),
         (["eval.n_envs=5", "eval.episodes=12"], "--eval.n_envs: "),
+        (
+            ["critic.min_explained_variance=1"],
+            "--critic.min_explained_variance: must be less than 1, not 1",
+        ),
+        (["critic.min_explained_variance=-0.1"], ".* must be at least 0"),
+        (["critic.gate=hold"], "--critic.gate: must be .*hold_policy"),
+        (["critic.extra_value_epochs=0"], "--critic.extra_value_epochs: must be at least 1"),
+        (
+            ["critic.warmup_iterations=49"],
+            "--critic.warmup_iterations: .* leaves nothing of the run's 49 iterations",
+        ),
+        (["critic.warmup_iterations=1", "ppo.vf_coef=0"], ".* with ppo.vf_coef 0 it does not"),
+        (
+            ["critic.gate=value_epochs", "ppo.vf_coef=0"],
+            ".* value_epochs updates .* does not learn",
+        ),
         (["policy.log_std_init=-6"], "--policy.log_std_init: must be at least -5, not -6"),
         (["name=../x"], "--name: becomes part of a folder's name"),
         (["device=gpu"], "--device: must be auto, cpu, cuda or cuda:N, not the text 'gpu'"),

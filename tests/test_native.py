@@ -15,7 +15,7 @@ from ppo.distributions import LOG_STD_MAX, LOG_STD_MIN, make_head
 from ppo.native import build
 from ppo.native.build import BuildError, cache_folder, load_library
 from ppo.native.step import NativeEpoch
-from ppo.parameters import flatten_parameters
+from ppo.parameters import critic_mask, flatten_parameters
 from ppo.update import Learner, OptimizerState, make_step, one_by_one
 from tests.test_update import D, batch_for, coefficients, hyper, run
 
@@ -47,7 +47,7 @@ def learner_of(networks, *, steps=0, active=True):
     moments = OptimizerState(
         0.01 * torch.randn(flat.shape, generator=generator) * (steps > 0),
         1e-4 * torch.rand(flat.shape, generator=generator) * (steps > 0),
-        torch.tensor(float(steps)),
+        torch.full(flat.shape, float(steps)),
     )
     return Learner(flat, moments, torch.tensor(active))
 
@@ -116,7 +116,7 @@ def test_it_goes_on_from_the_moments_of_earlier_steps():
     learner = learner_of(networks, steps=1_000)
     results = both(networks, hyper(batch_size=16), batch, coefficients(networks), learner=learner)
     check_equal(results)
-    assert results[1][0].optimizer.step == 1_004
+    assert (results[1][0].optimizer.step == 1_004).all()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 6, 7, 13])
@@ -395,3 +395,25 @@ def test_the_networks_of_several_runs_do_not_meet():
             learner_of(network), batch, in_order(batch), coefficients(network)
         )
         assert torch.equal(alone.parameters, learner.parameters)
+
+
+@pytest.mark.parametrize("space", [BOX, FOUR], ids=str)
+@pytest.mark.parametrize("target_kl", [None, 1e-9])
+def test_value_updates_only(space, target_kl):
+    networks = networks_for(space)
+    settings = hyper(batch_size=16, target_kl=target_kl, max_grad_norm=0.05)
+    batch = batch_for(networks, 70)
+    coefs = coefficients(networks, policy_learns=False)
+    learner = learner_of(networks, steps=50)
+    results = both(networks, settings, batch, coefs, learner=learner)
+    check_equal(results)
+    policy = ~critic_mask(networks)
+    for learned, _ in results:
+        assert torch.equal(learned.parameters[policy], learner.parameters[policy])
+        for before, after in zip(learner.optimizer, learned.optimizer, strict=True):
+            assert torch.equal(before[policy], after[policy])
+        assert (learned.optimizer.step[~policy] == 55.0).all()
+    threaded = NativeEpoch(networks, settings, n_threads=2)(learner, batch, in_order(batch), coefs)
+    for one, two in zip(results[1][0].optimizer, threaded[0].optimizer, strict=True):
+        assert torch.equal(one, two)
+    assert torch.equal(results[1][0].parameters, threaded[0].parameters)

@@ -69,16 +69,16 @@ def test_returns_are_drawn_as_logged_with_their_mean_and_the_evaluations(tmp_pat
 
 
 def test_the_critic_panel_has_both_curves_and_both_marks(tmp_path):
-    axis = axes_of(make_run(tmp_path, iterations=3))[1]
+    axis = axes_of(make_run(tmp_path, iterations=5))[1]
     levels = [line.get_ydata()[0] for line in axis.lines if len(set(line.get_ydata())) == 1]
     assert {0.3, 0.5} <= set(levels)
     assert {"λ targets", "λ = 1 returns", "0.3", "0.5"} <= set(texts(axis))
-    assert "recent median 0.50" in axis.get_title(loc="left")
+    assert "healthy: recent median 0.75" in axis.get_title(loc="left")
 
 
 def test_the_critic_panel_passes_no_verdict_on_returns_that_are_mostly_bootstrap(tmp_path):
-    axis = axes_of(make_run(tmp_path, iterations=3, weight=0.7))[1]
-    assert "70% bootstrap: cannot tell" in axis.get_title(loc="left")
+    axis = axes_of(make_run(tmp_path, iterations=5, weight=0.7))[1]
+    assert "(cannot tell)" in axis.get_title(loc="left")
 
 
 def test_an_empty_run_says_so(tmp_path):

@@ -10,7 +10,7 @@ from torch import nn
 from ppo import losses
 from ppo.agent import ActorCritic
 from ppo.distributions import LOG_STD_MAX, LOG_STD_MIN, make_head
-from ppo.parameters import flatten_parameters, learning_rate_vector, parameter_bounds
+from ppo.parameters import critic_mask, flatten_parameters, learning_rate_vector, parameter_bounds
 from ppo.rollout import Batch
 from ppo.update import (
     Coefficients,
@@ -83,11 +83,16 @@ def hyper(**changes):
     )
 
 
-def coefficients(networks, *, actor=1e-3, critic=None, clip_range=0.2, ent_coef=0.0):
+def coefficients(
+    networks, *, actor=1e-3, critic=None, clip_range=0.2, ent_coef=0.0, policy_learns=True
+):
     dtype = networks.log_std.dtype
     rates = learning_rate_vector(networks, actor=actor, critic=actor if critic is None else critic)
     return Coefficients(
-        rates.to(dtype), torch.tensor(clip_range, dtype=dtype), torch.tensor(ent_coef, dtype=dtype)
+        rates.to(dtype),
+        torch.tensor(clip_range, dtype=dtype),
+        torch.tensor(ent_coef, dtype=dtype),
+        torch.tensor(policy_learns),
     )
 
 
@@ -213,7 +218,7 @@ def test_adam_is_torch_optim_adam():
         optimizer.step()
         ours, state = adam(ours, gradient, state, torch.full((17,), 0.01, dtype=torch.float64))
         torch.testing.assert_close(ours, theirs.detach(), rtol=1e-12, atol=1e-14)
-    assert float(state.step) == 12.0
+    assert (state.step == 12.0).all()
 
 
 def test_moments_go_on_from_one_update_to_the_next():
@@ -221,11 +226,11 @@ def test_moments_go_on_from_one_update_to_the_next():
     networks = networks_for(BOX)
     batch, coefs = batch_for(networks, 16), coefficients(networks)
     state, _ = run(networks, batch, settings, coefs)
-    assert float(state.step) == 4.0
+    assert (state.step == 4.0).all()
     kept, fresh = copy.deepcopy(networks), copy.deepcopy(networks)
     again, _ = run(kept, batch, settings, coefs, optimizer=state)
     run(fresh, batch, settings, coefs)
-    assert float(again.step) == 8.0
+    assert (again.step == 8.0).all()
     assert not torch.equal(flatten_parameters(kept), flatten_parameters(fresh))
 
 
@@ -455,7 +460,7 @@ def test_a_kl_stop_ends_all_epochs_before_the_step_that_went_too_far():
     assert metrics.finite
     assert [bool(m.applied) for m in spied.metrics] == [True, False, False, False]
     assert [bool(m.evaluated) for m in spied.metrics] == [True, True, False, False]
-    assert float(state.step) == 1.0
+    assert (state.step == 1.0).all()
     # The mean is over the minibatches that were evaluated: the first one's is 0.
     kls = [float(m.approx_kl) for m in spied.metrics[:2]]
     assert metrics.approx_kl == pytest.approx(sum(kls) / 2)
@@ -505,7 +510,7 @@ def test_a_non_finite_loss_leaves_everything_untouched(column, value, target_kl)
     assert not metrics.stopped_early
     assert metrics.n_updates == 0
     assert torch.equal(flatten_parameters(networks), before)
-    assert float(state.step) == 0.0
+    assert (state.step == 0.0).all()
     assert not state.exp_avg.any()
 
 
@@ -531,7 +536,8 @@ def test_steps_before_the_non_finite_one_are_the_last_taken():
     )
     bad = next(k for k, m in enumerate(spied.seen) if torch.isnan(m.returns).any())
     assert 0 < bad < 15
-    assert metrics.n_updates == bad == int(state.step)
+    assert metrics.n_updates == bad
+    assert (state.step == bad).all()
     assert len(spied.seen) == 16  # no further epoch
     assert torch.isfinite(flatten_parameters(networks)).all()
 
@@ -579,3 +585,65 @@ def test_a_step_is_a_pure_function():
     assert not torch.equal(first[0].parameters, before)
     for given, kept in zip((*batch, *coefs), inputs, strict=True):
         assert torch.equal(given, kept)
+
+
+# --- value updates only ---
+
+
+def slices(networks):
+    """The policy's and the critic's places in the flat vector."""
+    of_critic = critic_mask(networks)
+    return ~of_critic, of_critic
+
+
+@pytest.mark.parametrize("space", [BOX, FOUR], ids=["box", "discrete"])
+def test_a_frozen_policy_does_not_move_and_the_critic_learns_as_if_alone(space):
+    networks = networks_for(space).double()
+    batch = batch_for(networks, 24)
+    settings = hyper(n_epochs=3, max_grad_norm=0.05)
+    alone = copy.deepcopy(networks.critic)
+    optimizer = torch.optim.Adam(alone.parameters(), lr=2.0**-6, eps=1e-5)
+    generator = torch.Generator().manual_seed(7)
+    for _ in range(3):
+        for index in torch.split(torch.randperm(24, generator=generator), 8):
+            values = alone(batch.observations[index])[:, 0]
+            optimizer.zero_grad()
+            (0.5 * nn.functional.mse_loss(values, batch.returns[index])).backward()
+            nn.utils.clip_grad_norm_(alone.parameters(), 0.05)
+            optimizer.step()
+    policy, critic = slices(networks)
+    before = flatten_parameters(networks)
+    coefs = coefficients(networks, actor=2.0**-8, critic=2.0**-6, policy_learns=False)
+    state, metrics = run(networks, batch, settings, coefs)
+    after = flatten_parameters(networks)
+    assert torch.equal(after[policy], before[policy])
+    torch.testing.assert_close(after[critic], flatten_parameters(alone), rtol=1e-9, atol=1e-9)
+    assert metrics.n_updates == 9
+    for moments in state:
+        assert (moments[policy] == 0.0).all()
+    assert (state.step[critic] == 9.0).all()
+
+
+def test_the_policy_goes_on_where_it_stood_before_it_was_frozen():
+    networks = networks_for(BOX)
+    batch, settings = batch_for(networks, 16), hyper()
+    both = coefficients(networks)
+    state, _ = run(networks, batch, settings, both)
+    policy, critic = slices(networks)
+    frozen, _ = run(
+        networks, batch, settings, both._replace(policy_learns=torch.tensor(False)), optimizer=state
+    )
+    for before, after in zip(state, frozen, strict=True):
+        assert torch.equal(before[policy], after[policy])
+    assert (frozen.step[policy] == 4.0).all()
+    assert (frozen.step[critic] == 8.0).all()
+
+
+def test_no_kl_stop_ends_value_updates():
+    networks = networks_for(BOX)
+    batch = batch_for(networks, 16)  # whose log-probabilities are off, so that the KL is not 0
+    settings = hyper(target_kl=1e-9)
+    _, stopped = run(copy.deepcopy(networks), batch, settings, coefficients(networks))
+    _, went_on = run(networks, batch, settings, coefficients(networks, policy_learns=False))
+    assert (stopped.n_updates, stopped.stopped_early) == (0, True)
+    assert (went_on.n_updates, went_on.stopped_early) == (4, False)

@@ -330,13 +330,13 @@ struct Settings {
   float kl_limit;       // infinite where there is none
   float clip_range_vf;  // infinite where there is none
   std::int32_t normalize_advantages;
+  std::int32_t policy_learns;  // if not, the actor's half measures and does not follow
 };
 
 // What a step changes.
 struct Learner {
-  float *parameters, *exp_avg, *exp_avg_sq;  // [P]
-  float* step;                               // []
-  std::uint8_t* active;                      // []
+  float *parameters, *exp_avg, *exp_avg_sq, *step;  // [P]
+  std::uint8_t* active;                             // []
 };
 
 // All that one half has to know of the other: its part of the loss, its diagnostics, and the
@@ -488,22 +488,28 @@ struct Walk {
 // What is decided minibatch by minibatch; two threads come to the same verdicts.
 class Verdicts {
  public:
-  float scale = 0.0f, step;  // of the gradient that is to be followed, and its number
+  float scale = 0.0f;              // of the gradient that is to be followed
+  float actor_step, critic_step;  // its number
   bool active;
 
-  explicit Verdicts(const Learner& learner) : step(*learner.step), active(*learner.active) {}
+  explicit Verdicts(const Learner& learner)
+      : actor_step(learner.step[ActorHalf::kStart]),
+        critic_step(learner.step[CriticHalf::kStart]),
+        active(*learner.active) {}
 
-  // Whether to follow the gradient of both halves; `metrics` may be null.
+  // Whether to follow the gradient; `metrics` may be null.
   [[gnu::noinline]] bool decide(const Measured& actor, const Measured& critic,
                                 const Settings& settings, float* metrics) {
     const float loss =
         actor.loss - settings.ent_coef * actor.entropy + settings.vf_coef * critic.loss;
-    const float norm = std::sqrt(actor.squares + critic.squares);
+    const bool both = settings.policy_learns;
+    const float norm = std::sqrt((both ? actor.squares : 0.0f) + critic.squares);
     const bool evaluated = active;
     active = evaluated && std::isfinite(loss) && std::isfinite(norm) &&
-             actor.kl <= settings.kl_limit;
+             (!both || actor.kl <= settings.kl_limit);
     scale = std::min(settings.max_grad_norm / (norm + 1e-6f), 1.0f);
-    step += active ? 1.0f : 0.0f;
+    actor_step += active && both ? 1.0f : 0.0f;
+    critic_step += active ? 1.0f : 0.0f;
     const float measured[kMetrics] = {
         actor.loss, critic.loss,   -actor.entropy, loss, actor.kl,
         actor.clipped, norm, evaluated ? 1.0f : 0.0f, active ? 1.0f : 0.0f};
@@ -545,8 +551,9 @@ void walk_alone(const Walk& walk, Workspace& work, Verdicts& verdicts, float* me
     const Measured actor = work.actor.measure(walk.learner, minibatch, walk.settings);
     const Measured critic = work.critic.measure(walk.learner, minibatch, walk.settings);
     if (!verdicts.decide(actor, critic, walk.settings, metrics)) continue;
-    work.actor.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
-    work.critic.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
+    if (walk.settings.policy_learns)
+      work.actor.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.actor_step);
+    work.critic.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.critic_step);
   }
 }
 
@@ -555,8 +562,8 @@ void walk_as_actor(const Walk& walk, ActorHalf& half, Verdicts& verdicts, Meetin
   for (int n = 0; n < walk.count(); ++n, metrics += kMetrics) {
     const Measured actor = half.measure(walk.learner, walk.minibatch(n), walk.settings);
     const Measured& critic = meeting.exchange(0, n, actor);
-    if (verdicts.decide(actor, critic, walk.settings, metrics))
-      half.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
+    if (verdicts.decide(actor, critic, walk.settings, metrics) && walk.settings.policy_learns)
+      half.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.actor_step);
   }
 }
 
@@ -565,7 +572,7 @@ void walk_as_critic(const Walk& walk, CriticHalf& half, Verdicts verdicts, Meeti
     const Measured critic = half.measure(walk.learner, walk.minibatch(n), walk.settings);
     const Measured& actor = meeting.exchange(1, n, critic);
     if (verdicts.decide(actor, critic, walk.settings, nullptr))
-      half.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.step);
+      half.follow(walk.learner, walk.learning_rates, verdicts.scale, verdicts.critic_step);
   }
 }
 
@@ -598,7 +605,8 @@ void run_minibatches(const Learner* learner, const Batch* batch, const std::int6
   } else {
     walk_alone(walk, work, verdicts, metrics);
   }
-  *learner->step = verdicts.step;
+  std::fill_n(learner->step + ActorHalf::kStart, ActorHalf::kParameters, verdicts.actor_step);
+  std::fill_n(learner->step + CriticHalf::kStart, CriticHalf::kParameters, verdicts.critic_step);
   *learner->active = verdicts.active;
 }
 

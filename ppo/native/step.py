@@ -45,6 +45,7 @@ class _Settings(ctypes.Structure):
         ("kl_limit", ctypes.c_float),
         ("clip_range_vf", ctypes.c_float),
         ("normalize_advantages", ctypes.c_int32),
+        ("policy_learns", ctypes.c_int32),
     )
 
 
@@ -122,6 +123,7 @@ class NativeEpoch:
             kl_limit=limit,
             clip_range_vf=math.inf if settings.clip_range_vf is None else settings.clip_range_vf,
             normalize_advantages=settings.normalize_advantage == "minibatch",
+            policy_learns=bool(coefficients.policy_learns),
         )
 
 
