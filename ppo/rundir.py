@@ -1,13 +1,15 @@
 """A run's folder: made once, never shared."""
 
 import fcntl
+import json
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ppo.appendfile import replace_file, writing
 from ppo.config import Config
@@ -75,6 +77,24 @@ class RunDirectory:
         """Write the resolved config."""
         with writing(self.config_file):
             replace_file(self.config_file, config.to_yaml().encode())
+
+    @property
+    def evaluation_file(self) -> Path:
+        """The evaluation at the end."""
+        return self.path / "evaluation.json"
+
+    def write_evaluation(self, record: Mapping[str, Any]) -> None:
+        """Keep the evaluation at the end of training: what says that the run is finished."""
+        with writing(self.evaluation_file):
+            replace_file(self.evaluation_file, json.dumps(record, allow_nan=False).encode())
+
+    def read_evaluation(self) -> dict[str, Any] | None:
+        """What `write_evaluation` kept; None where there is none that can be read."""
+        try:
+            record = json.loads(self.evaluation_file.read_bytes())
+        except (OSError, ValueError):
+            return None
+        return record if isinstance(record, dict) else None
 
     def checkpoint(self, which: str = "last") -> Path:
         """The file of `last`, `best`, or the env steps of a step_N checkpoint.

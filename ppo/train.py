@@ -82,6 +82,8 @@ def train(
 def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
     """Go on with a run from its last checkpoint, as if nothing had happened.
 
+    A run that was stopped in the evaluation at its end makes it up.
+
     Args:
         run_dir: the run's folder.
         overrides: such as `"ppo.total_timesteps=2_000_000"`; what shapes the agent or its task
@@ -101,7 +103,8 @@ def resume(run_dir: str | Path, overrides: Sequence[str] = ()) -> TrainResult:
             done = counters["env_steps"]
         config = from_mapping(contents["config"], source=str(file), overrides=overrides)
         refuse_changes(before, config, ("seed", "env", "policy", "normalize"))
-        if nothing_left(config, counters):
+        kept = run.read_evaluation() or {}
+        if nothing_left(config, counters) and kept.get("env_steps") == done:
             total = Plan.of(config).env_steps
             raise UserError(
                 f"{run.path}: finished at {done:,} of {total:,} env steps; extend it with"
@@ -170,6 +173,14 @@ def _run(
         )
         loop = TrainingLoop(config, state, session)
         evaluation = loop.run()
+        run.write_evaluation(
+            {
+                "env_steps": state.env_steps,
+                "deterministic": config.eval.deterministic,
+                **evaluation.summary(),
+                "returns": evaluation.returns.tolist(),
+            }
+        )
     return TrainResult(
         run_dir=run.path,
         agent=state.agent,

@@ -3,10 +3,9 @@
 An agent is trained on Hopper-v5; then its reward is multiplied by ten (the environment's own
 weights, so that every term grows alike) and runs start from it in several ways. How well the critic
 explains its lambda = 1 returns is followed iteration by iteration. Curves are kept in
-`docs/data/reward_scale.csv`;
-`docs/critic.md` and its picture are written from them.
+`docs/data/reward_scale.csv`; `docs/critic.md` and its picture are written from them.
 
-    python scripts/reward_scale.py             # twenty minutes on two cores
+    python scripts/reward_scale.py             # fifteen minutes on two cores
     python scripts/reward_scale.py --report    # the document alone, from the kept curves
 """
 
@@ -37,7 +36,7 @@ TEXT = ROOT / "scripts" / "texts" / "critic.md"
 PICTURE = ROOT / "docs" / "images" / "reward_scale.png"
 COLUMNS = ("variant", "seed", "iteration", "explained_variance_mc", "return")
 
-BEFORE, AFTER = 102_400, 81_920  # env steps: 50 and 40 iterations
+BEFORE, AFTER = 102_400, 327_680  # env steps: 50 and 160 iterations
 TIMES_TEN = (
     "env.kwargs.forward_reward_weight=10",
     "env.kwargs.healthy_reward=10",
@@ -189,7 +188,7 @@ def report(curves: Sequence[Mapping[str, str]]) -> str:
 
 
 def _draw(by_variant: Mapping[str, Sequence[Sequence[float]]]) -> None:
-    figure = Figure(figsize=(10.0, 4.2), layout="constrained")
+    figure = Figure(figsize=(10.0, 5.2), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     for axis, normalized in ((left, False), (right, True)):
         for name, variant in VARIANTS.items():
@@ -210,10 +209,10 @@ def _draw(by_variant: Mapping[str, Sequence[Sequence[float]]]) -> None:
                 linewidth=0,
             )
         axis.axhline(RECOVERED, color="#66727f", linewidth=0.8, linestyle=(0, (4, 3)))
-        axis.set_ylim(-0.2, 1.05)
+        axis.set_ylim(-0.05, 1.05)
         axis.set_xlabel("iteration after the change")
         axis.set_title("rewards normalised" if normalized else "rewards not normalised")
-        axis.legend(fontsize=7, loc="lower right")
+        axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.15), frameon=False)
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(color="#e4e8ec", linewidth=0.7)
     left.set_ylabel("expl. var. of λ = 1 returns (mean ± std)")

@@ -18,7 +18,8 @@ DOCUMENT = ROOT / "docs" / "silent_bugs.md"
 TEXT = ROOT / "scripts" / "texts" / "silent_bugs.md"
 IMAGES = ROOT / "docs" / "images"
 CORRECT, REPAIRED = "correct", "repaired half-way"
-BROKEN = "time limit treated as termination"
+TIME_LIMIT = "time limit treated as termination"
+RESET = "bootstrap from the reset observation"
 COLUMNS = {
     "return": "return",
     "explained_variance": "expl. var. λ, as logged",
@@ -30,18 +31,18 @@ COLUMNS = {
 }
 COLOURS = {
     CORRECT: "#1f2933",
-    BROKEN: "#c0392b",
+    TIME_LIMIT: "#c0392b",
     "chain leaks across resets": "#2563a8",
-    "bootstrap from the reset observation": "#d97706",
+    RESET: "#d97706",
     "only the advantage bootstraps": "#7c4dab",
     "last observation not normalised": "#2f855a",
 }
 SYMPTOMS = {
-    BROKEN: "V is too small in size: it expects the world to end at the limit. The explained"
+    TIME_LIMIT: "V is too small in size: it expects the world to end at the limit. The explained"
     " variance looks fine or better, because V and its targets are wrong together",
     "chain leaks across resets": "the last steps of an episode are credited with the next one's;"
     " noise, more of it where episodes are short",
-    "bootstrap from the reset observation": "V is pulled towards the value of a fresh start",
+    RESET: "V is pulled towards the value of a fresh start",
     "bootstrap from V(s_t)": "the last step of an episode is judged by where it began: one step of"
     " difference, once an episode",
     "only the advantage bootstraps": "the two answers disagree at every limit: the mean advantage"
@@ -88,9 +89,10 @@ def write(runs: Path, curves: Path, metrics: Mapping[str, str], *, tasks: Sequen
     """Write the document and its pictures from the kept runs."""
     rows = _read(runs)
     tables = {task: _table_of(rows, task, metrics) for task in tasks}
-    draw_curves(_read(curves), tasks, IMAGES / "silent_bugs.png")
-    draw_repair(_read(curves), IMAGES / "silent_bugs_repair.png")
-    DOCUMENT.write_text(_document(tables, metrics, rows), encoding="utf-8")
+    points = _read(curves)
+    draw_curves(points, tasks, IMAGES / "silent_bugs.png")
+    draw_repair(points, IMAGES / "silent_bugs_repair.png")
+    DOCUMENT.write_text(_document(tables, metrics, rows, points), encoding="utf-8")
     print(f"{DOCUMENT.relative_to(ROOT)} and its pictures are written")
 
 
@@ -135,7 +137,12 @@ def _table_of(rows: Sequence[Row], task: str, metrics: Mapping[str, str]) -> Tab
     return Table("\n".join(lines), seen, unseen)
 
 
-def _document(tables: Mapping[str, Table], metrics: Mapping[str, str], rows: Sequence[Row]) -> str:
+def _document(
+    tables: Mapping[str, Table],
+    metrics: Mapping[str, str],
+    rows: Sequence[Row],
+    curves: Sequence[Row],
+) -> str:
     symptoms = []
     for fault, text in SYMPTOMS.items():
         seen = "; ".join(task for task, table in tables.items() if fault in table.seen)
@@ -150,7 +157,34 @@ def _document(tables: Mapping[str, Table], metrics: Mapping[str, str], rows: Seq
         seeds=len({row["seed"] for row in rows}),
         symptoms="\n".join(symptoms),
         tasks="\n".join(tasks),
+        repair=_repair_table(curves, list(tables)),
     )
+
+
+def _repair_table(curves: Sequence[Row], tasks: Sequence[str]) -> str:
+    """Explained variance as logged in the last tenth before the repair, and in that of the run."""
+
+    def around(task: str, fault: str, end: float) -> str:
+        total = max(int(row["env_steps"]) for row in curves if row["task"] == task)
+        by_seed: dict[str, list[float]] = {}
+        for row in curves:
+            here = (end - 0.1) * total < int(row["env_steps"]) <= end * total
+            if row["task"] == task and row["fault"] == fault and here:
+                value = float(row["explained_variance_mc"])
+                by_seed.setdefault(row["seed"], []).append(value)
+        means = [float(np.mean(values)) for values in by_seed.values()]
+        return str(Interval.of(means)) if len(means) > 1 else ""
+
+    lines = [
+        "| | before the repair | at the end | still broken at the end | correct at the end |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {task} | {around(task, REPAIRED, 0.5)} | {around(task, REPAIRED, 1.0)} |"
+        f" {around(task, RESET, 1.0)} | {around(task, CORRECT, 1.0)} |"
+        for task in tasks
+    ]
+    return "\n".join(lines)
 
 
 def curve(
@@ -209,23 +243,23 @@ def draw_curves(rows: Sequence[Row], tasks: Sequence[str], path: Path) -> None:
 
 
 def draw_repair(rows: Sequence[Row], path: Path) -> None:
-    """Explained variance of the right returns: correct, broken, and repaired half-way."""
+    """Explained variance as logged: correct, broken, and repaired half-way."""
     tasks = [
         task
         for task in dict.fromkeys(row["task"] for row in rows)
         if any(row["fault"] == REPAIRED and row["task"] == task for row in rows)
     ]
-    colours = {CORRECT: COLOURS[CORRECT], BROKEN: COLOURS[BROKEN], REPAIRED: "#2563a8"}
+    colours = {CORRECT: COLOURS[CORRECT], RESET: COLOURS[RESET], REPAIRED: "#2563a8"}
     figure = Figure(figsize=(4.0 * len(tasks), 3.2), layout="constrained")
     for axis, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        _lines(axis, rows, task, "explained_variance_true", list(colours), colours)
+        _lines(axis, rows, task, "explained_variance_mc", list(colours), colours)
         middle = max(int(row["env_steps"]) for row in rows if row["task"] == task) / 2
         axis.axvline(middle, color="#66727f", linewidth=0.8, linestyle=(0, (4, 3)))
         axis.set_title(task, fontsize=11)
         axis.set_xlabel("env steps")
         axis.set_ylim(-0.5, 1.05)
     first = figure.axes[0]
-    first.set_ylabel("expl. var. of the right returns")
+    first.set_ylabel("expl. var. λ = 1, as logged")
     figure.legend(
         *first.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
     )

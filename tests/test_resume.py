@@ -175,6 +175,23 @@ def test_a_finished_run_is_refused_and_told_how_to_go_on(tmp_path):
     assert files(run_dir) == before
 
 
+@pytest.mark.parametrize("left", [None, "{", "[]", '{"env_steps": 32}'])
+def test_a_run_without_its_last_evaluation_makes_it_up(tmp_path, left):
+    first = train(config(tmp_path))
+    kept = first.run_dir / "evaluation.json"
+    if left is None:
+        kept.unlink()
+    else:
+        kept.write_text(left)
+    progress = (first.run_dir / "progress.csv").read_bytes()
+    done = command("resume", first.run_dir, "--json")
+    assert done.status == 0
+    assert json.loads(done.out)["evaluation"] == first.evaluation.summary()
+    assert json.loads(kept.read_text())["returns"] == first.evaluation.returns.tolist()
+    assert (first.run_dir / "progress.csv").read_bytes() == progress
+    assert "finished at 64 of 64" in command("resume", first.run_dir).error_line
+
+
 def test_an_extension_must_go_beyond_what_is_done(tmp_path):
     run_dir = train(config(tmp_path)).run_dir
     done = command("resume", run_dir, "--ppo.total_timesteps", "32")

@@ -53,6 +53,7 @@ def test_the_run_directory_holds_its_files_and_nothing_is_written_elsewhere(tmp_
         "progress.csv",
         "episodes.csv",
         "learning_curve.png",
+        "evaluation.json",
         "checkpoints/last.pt",
         "checkpoints/best.pt",
         "checkpoints/step_96.pt",
@@ -63,6 +64,15 @@ def test_the_run_directory_holds_its_files_and_nothing_is_written_elsewhere(tmp_
     assert load_config(run_dir / "config.yaml") == settings
     (start,) = json.loads((run_dir / "provenance.json").read_text())["starts"]
     assert start["env_steps"] == 0
+
+
+def test_the_evaluation_at_the_end_is_kept(tmp_path):
+    result = train(config(tmp_path, "Echo", "eval.deterministic=false"))
+    kept = json.loads((result.run_dir / "evaluation.json").read_text())
+    assert kept["env_steps"] == result.env_steps == 64
+    assert kept["deterministic"] is False
+    assert kept["returns"] == result.evaluation.returns.tolist()
+    assert kept["mean"] == np.mean(kept["returns"])
 
 
 def test_the_csv_files_tensorboard_and_the_result_say_the_same(tmp_path):
