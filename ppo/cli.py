@@ -19,6 +19,7 @@ from ppo.plain_warnings import print_warning, warnings_shown_by
 if TYPE_CHECKING:
     from ppo.evaluate import Evaluation
     from ppo.inheritance import Reset
+    from ppo.sweep.report import Report
     from ppo.train import TrainResult
 
 EXIT_FAILURE = 1
@@ -300,6 +301,87 @@ def check_env_command(
         sys.exit(EXIT_FAILURE)
 
 
+@_command("sweep", any_key="FILE")
+@click.option("--workers", type=click.IntRange(min=1), help="Runs side by side; the file's.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
+def sweep_command(
+    arguments: tuple[str, ...], workers: int | None, dry_run: bool, as_json: bool
+) -> None:
+    """Run every combination of a grid with every seed, then report on them.
+
+    FILE is YAML: base, grid, seeds, budget (see configs/sweeps). Started again, it goes on:
+    finished runs are not repeated. Keys of the base config are flags here too, for all cells.
+    """
+    file, overrides = split_arguments(arguments, "FILE")
+    from ppo.sweep.spec import load_sweep
+
+    sweep = load_sweep(file, overrides)
+    from ppo.sweep.report import make_report, write_report
+    from ppo.sweep.run import plan_sweep, run_sweep
+
+    plan = plan_sweep(sweep, workers=workers)
+    if dry_run:
+        if as_json:
+            _print_json(plan.record())
+        else:
+            click.echo(plan.describe())
+        return
+    click.echo(plan.describe(), err=True)
+    failed = run_sweep(plan)
+    if len(failed) < len(plan.jobs):
+        report = make_report([sweep.folder], title=sweep.name)
+        _print_report(report, write_report(report, sweep.folder), as_json)
+    if failed:
+        first = f"{failed[0].name}: {failed[0].reason()}"
+        raise UserError(
+            f"{len(failed)} of {len(plan.jobs)} runs failed; the first is {first}; what it printed"
+            f" is in {failed[0].log}"
+        )
+
+
+@_command("report", any_key="DIR...")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Where to write it; the first DIR by default."
+)
+def report_command(arguments: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+    """Compare finished runs: tables, intervals, pictures, and a verdict in words.
+
+    Runs are looked for in each DIR and below it. Writes report.md, report.html, results.csv and
+    images.
+    """
+    unknown = next((each for each in arguments if each.startswith("-")), None)
+    if unknown is not None:
+        raise click.UsageError(f"there is no option {unknown}")
+    if not arguments:
+        raise click.UsageError("a DIR with runs is needed")
+    from ppo.sweep.report import make_report, write_report
+
+    folders = [Path(each) for each in arguments]
+    report = make_report(folders)
+    _print_report(report, write_report(report, out or folders[0]), as_json)
+
+
+def _print_report(report: "Report", file: Path, as_json: bool) -> None:
+    verdicts, left_out = report.verdicts(), report.collected.left_out
+    if as_json:
+        _print_json(
+            {
+                "report": str(file),
+                "runs": len(report.collected.runs),
+                "left_out": {str(path): reason for path, reason in left_out.items()},
+                "verdicts": verdicts,
+            }
+        )
+        return
+    for task, sentences in verdicts.items():
+        click.echo(task)
+        for sentence in filter(None, sentences):
+            click.echo(f"  {sentence.replace('**', '')}")
+    for path, reason in left_out.items():
+        click.echo(f"not used: {path}: {reason}")
+    click.echo(f"report: {file} (and report.html, results.csv beside it)")
+
+
 def describe(evaluation: "Evaluation", *, deterministic: bool) -> str:
     """An evaluation in words."""
     numbers = evaluation.summary()
@@ -405,7 +487,7 @@ def _report(error: BaseException) -> int:
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, Interrupted):
-        where = ""
+        where = f"; {error.advice}" if error.advice else ""
         if error.run_dir is not None:
             then = "evaluate with: ppo eval" if error.finished else "go on with: ppo resume"
             where = f" at env step {error.env_steps:,}; {then} {error.run_dir}"

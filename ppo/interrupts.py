@@ -19,6 +19,7 @@ class Interrupted(KeyboardInterrupt):
         run_dir: the folder in which the run was saved, if there was one.
         env_steps: done in what was saved.
         finished: training was done, and only the evaluation after it is missing.
+        advice: how to go on, where it was not a run that was stopped.
     """
 
     def __init__(self, signum: int) -> None:
@@ -27,6 +28,7 @@ class Interrupted(KeyboardInterrupt):
         self.run_dir: Path | None = None
         self.env_steps = 0
         self.finished = False
+        self.advice = ""
 
     @property
     def exit_status(self) -> int:

@@ -1,0 +1,1 @@
+"""Sweeps over configuration keys, and the report on their runs."""
