@@ -29,7 +29,7 @@ class TrainingState:
         env_steps: done, in all environments together.
         iterations: done.
         n_updates: gradient steps done.
-        resumes: how often the run was taken up again.
+        resumes: how often the run was taken up again, once it had begun to step.
         evaluated_at: env steps at the last evaluation during training.
         saved_at: env steps at the last step_N checkpoint.
         best_return: best mean return of an evaluation during training, if there was one.

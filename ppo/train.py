@@ -177,8 +177,7 @@ def _run(
             {
                 "env_steps": state.env_steps,
                 "deterministic": config.eval.deterministic,
-                **evaluation.summary(),
-                "returns": evaluation.returns.tolist(),
+                **evaluation.record(),
             }
         )
     return TrainResult(
@@ -213,7 +212,8 @@ def _initial_state(
             device=device,
         )
     state = TrainingState.restore(contents, config, device)
-    state.resumes += 1
+    # A run that was stopped before its first step has used no seed yet.
+    state.resumes += state.env_steps > 0
     before, ppo = contents["config"]["ppo"], config.ppo
     if (before["learning_rate"], before["lr_schedule"]) != (ppo.learning_rate, ppo.lr_schedule):
         state.learning_rate = ppo.learning_rate

@@ -322,6 +322,23 @@ def test_a_run_that_is_killed_at_once_can_be_resumed_and_its_starts_are_told_apa
     assert resume(run_dir).env_steps == 128  # the extension is on disk, too
 
 
+def test_a_run_that_is_stopped_before_its_first_step_starts_as_it_would_have(tmp_path, monkeypatch):
+    given = []
+    original = EnvBatch.reset
+
+    def reset(batch, seeds):
+        given.append(list(seeds))
+        if len(given) == 1:
+            raise NonFiniteError("stopped before the first step")
+        return original(batch, seeds)
+
+    monkeypatch.setattr(EnvBatch, "reset", reset)
+    with pytest.raises(NonFiniteError):
+        train(config(tmp_path))
+    resume(only_run(tmp_path))
+    assert given[1] == given[0]
+
+
 def test_whether_to_compile_is_decided_by_the_whole_run(tmp_path, monkeypatch):
     """Otherwise the last iterations of a resumed run would round in another way."""
     asked = []
