@@ -1,20 +1,22 @@
 """The commands. Each is a thin layer over the package; messages go to stderr, results to stdout."""
 
-import json
-import os
 import sys
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, redirect_stdout
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ppo.errors import ConfigError, UserError
-from ppo.interrupts import Interrupted
-from ppo.plain_warnings import print_warning, warnings_shown_by
+from ppo.command_line import (
+    EXIT_FAILURE,
+    command,
+    print_json,
+    results_only,
+    run,
+    split_arguments,
+)
+from ppo.errors import UserError
 
 if TYPE_CHECKING:
     from ppo.evaluate import Evaluation
@@ -22,49 +24,10 @@ if TYPE_CHECKING:
     from ppo.sweep.report import Report
     from ppo.train import TrainResult
 
-EXIT_FAILURE = 1
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def app() -> None:
-    """Train, resume, evaluate and look into PPO agents on Gymnasium tasks."""
-
-
-def _command(name: str, *, any_key: str | None = None) -> Callable[[Command], click.Command]:
-    """A command with the options that all have.
-
-    With `any_key`, it takes one argument of that name and, as flags, every key of the
-    configuration; those are parsed by the config's own parser, not here.
-    """
-
-    def register(function: Command) -> click.Command:
-        settings: dict[str, Any] = {}
-        decorated: Any = function
-        if any_key:
-            settings = {
-                "context_settings": {"ignore_unknown_options": True},
-                "options_metavar": f"{any_key} [OPTIONS] [--KEY VALUE]...",
-            }
-            decorated = click.argument("arguments", nargs=-1, metavar="")(decorated)
-        decorated = click.option(
-            "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."
-        )(decorated)
-        decorated = click.option(
-            "--json", "as_json", is_flag=True, help="Print the result as one JSON object."
-        )(decorated)
-        return app.command(name, **settings)(decorated)
-
-    return register
-
-
 _profile = click.option("--profile", is_flag=True, help="Show where the time of the run went.")
 
 
-@_command("train", any_key="CONFIG")
+@command("train", any_key="CONFIG")
 @_profile
 @click.option(
     "--from", "source", metavar="RUN", help="Start from this run's agent (or a checkpoint's)."
@@ -100,12 +63,12 @@ def train_command(
     from ppo.train import train
 
     ancestor = None if source is None else Ancestor.read(source, resets)
-    with _results_only():
+    with results_only():
         result = train(config, ancestor=ancestor)
     _print_result(result, as_json, profile=profile)
 
 
-@_command("resume", any_key="RUN")
+@command("resume", any_key="RUN")
 @_profile
 def resume_command(arguments: tuple[str, ...], profile: bool, as_json: bool) -> None:
     """Go on with a run from its last checkpoint.
@@ -116,12 +79,12 @@ def resume_command(arguments: tuple[str, ...], profile: bool, as_json: bool) -> 
     run, overrides = split_arguments(arguments, "RUN")
     from ppo.train import resume
 
-    with _results_only():
+    with results_only():
         result = resume(run, overrides)
     _print_result(result, as_json, profile=profile)
 
 
-@_command("eval", any_key="RUN")
+@command("eval", any_key="RUN")
 @click.option(
     "--checkpoint",
     default="last",
@@ -161,18 +124,17 @@ def eval_command(
         overrides += [f"eval.episodes={episodes}"]
         overrides += [] if n_envs_given else ["eval.n_envs=null"]
     overrides += ["eval.deterministic=false"] if stochastic else []
-    with _results_only():
+    with results_only():
         result = evaluate_run(run, checkpoint=checkpoint, overrides=overrides, seed=seed)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "run_dir": run,
                 "checkpoint": checkpoint,
                 "env_steps": result.env_steps,
                 "selected": result.selected,
                 "deterministic": result.deterministic,
-                **result.evaluation.summary(),
-                "returns": result.evaluation.returns.tolist(),
+                **result.evaluation.record(),
             }
         )
         return
@@ -186,7 +148,7 @@ def eval_command(
 _unit = click.FloatRange(0.0, 1.0)
 
 
-@_command("trace", any_key="RUN|CONFIG|CSV")
+@command("trace", any_key="RUN|CONFIG|CSV")
 @click.option(
     "--gae-lambda",
     "lambdas",
@@ -253,7 +215,7 @@ def trace_command(
     from ppo.diagnose.report import as_csv, as_record, describe_trace
     from ppo.diagnose.sources import Request, trace_source, write_output
 
-    with _results_only():
+    with results_only():
         traced = trace_source(source, overrides, Request(**asked, adjacency=tolerance))
     from ppo.diagnose.picture import picture_of, picture_path
 
@@ -262,13 +224,13 @@ def trace_command(
     if csv_file is not None:
         write_output(csv_file, as_csv(traced).encode())
     if as_json:
-        _print_json({**as_record(traced), "picture": str(picture)})
+        print_json({**as_record(traced), "picture": str(picture)})
         return
     click.echo(describe_trace(traced, most_rows=rows))
     click.echo(f"\npicture: {picture}")
 
 
-@_command("check-env", any_key="ID")
+@command("check-env", any_key="ID")
 @click.option("--gamma", type=_unit, default=0.99, show_default=True)
 @click.option(
     "--steps",
@@ -291,17 +253,17 @@ def check_env_command(
     from ppo.diagnose.audit import audit, settings_of
     from ppo.diagnose.audit_report import audit_record, describe_audit
 
-    with _results_only():
+    with results_only():
         audited = audit(settings_of(env_id, overrides), gamma=gamma, steps=steps, seed=seed)
     if as_json:
-        _print_json(audit_record(audited))
+        print_json(audit_record(audited))
     else:
         click.echo(describe_audit(audited))
     if audited.faults:
         sys.exit(EXIT_FAILURE)
 
 
-@_command("sweep", any_key="FILE")
+@command("sweep", any_key="FILE")
 @click.option("--workers", type=click.IntRange(min=1), help="Runs side by side; the file's.")
 @click.option("--dry-run", is_flag=True, help="Print the plan and stop.")
 def sweep_command(
@@ -322,7 +284,7 @@ def sweep_command(
     plan = plan_sweep(sweep, workers=workers)
     if dry_run:
         if as_json:
-            _print_json(plan.record())
+            print_json(plan.record())
         else:
             click.echo(plan.describe())
         return
@@ -339,7 +301,7 @@ def sweep_command(
         )
 
 
-@_command("report", any_key="DIR...")
+@command("report", any_key="DIR...")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Where to write it; the first DIR by default."
 )
@@ -364,7 +326,7 @@ def report_command(arguments: tuple[str, ...], out: Path | None, as_json: bool) 
 def _print_report(report: "Report", file: Path, as_json: bool) -> None:
     verdicts, left_out = report.verdicts(), report.collected.left_out
     if as_json:
-        _print_json(
+        print_json(
             {
                 "report": str(file),
                 "runs": len(report.collected.runs),
@@ -401,33 +363,9 @@ def describe(evaluation: "Evaluation", *, deterministic: bool) -> str:
     return text
 
 
-def split_arguments(tokens: Sequence[str], what: str) -> tuple[str, list[str]]:
-    """The one positional argument, and `--key value` or `--key=value` as "key=value" overrides.
-
-    Raises:
-        click.UsageError: if there is not exactly one, or a flag has no value.
-    """
-    positional: list[str] = []
-    overrides: list[str] = []
-    remaining = iter(tokens)
-    for token in remaining:
-        if not token.startswith("--"):
-            positional.append(token)
-            continue
-        key, equals, value = token[2:].partition("=")
-        given = value if equals else next(remaining, None)
-        if given is None or (not equals and given.startswith("--")):
-            raise click.UsageError(f"--{key}: a value is missing after it")
-        overrides.append(f"{key}={given}")
-    if len(positional) != 1:
-        extra = f", got: {' '.join(positional)}" if positional else ""
-        raise click.UsageError(f"exactly one {what} is needed{extra}")
-    return positional[0], overrides
-
-
 def _print_result(result: "TrainResult", as_json: bool, *, profile: bool) -> None:
     if as_json:
-        _print_json(
+        print_json(
             {
                 "run_dir": str(result.run_dir),
                 "env_steps": result.env_steps,
@@ -455,60 +393,6 @@ def describe_time(seconds: Mapping[str, float]) -> str:
     return "\n".join(rows)
 
 
-def _results_only() -> AbstractContextManager[Any]:
-    """Keep stdout for the result: what an environment prints goes to stderr."""
-    return redirect_stdout(sys.stderr)
-
-
-def _print_json(record: dict[str, Any]) -> None:
-    click.echo(json.dumps(record, allow_nan=False))
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run a command and exit: 0 on success only, errors as one line on stderr."""
-    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    # As with `python -m ppo`: `module:Task-v0` finds a module in the folder one stands in.
-    sys.path.append(str(Path.cwd()))
-    try:
-        # Not app.main, which answers Ctrl-C itself.
-        with warnings_shown_by(print_warning), app.make_context("ppo", arguments) as context:
-            app.invoke(context)
-        sys.stdout.flush()
-    except BaseException as error:  # the one place where every failure becomes an exit status
-        if "--debug" in arguments:
-            traceback.print_exc()
-        sys.exit(_report(error))
-
-
-def _report(error: BaseException) -> int:
-    """One line on stderr; returns the exit status."""
-    if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else EXIT_FAILURE
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
-    if isinstance(error, Interrupted):
-        where = f"; {error.advice}" if error.advice else ""
-        if error.run_dir is not None:
-            then = "evaluate with: ppo eval" if error.finished else "go on with: ppo resume"
-            where = f" at env step {error.env_steps:,}; {then} {error.run_dir}"
-        _say(f"stopped by {error}{where}")
-        return error.exit_status
-    if isinstance(error, (KeyboardInterrupt, click.Abort)):
-        _say("stopped by SIGINT; nothing was changed")
-        return EXIT_INTERRUPTED
-    if isinstance(error, click.ClickException):
-        _say(f"{error.format_message()} (see ppo --help)")
-        return EXIT_USAGE
-    if isinstance(error, BrokenPipeError):
-        # Whoever read the output has gone; keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILURE
-    if isinstance(error, UserError):
-        _say(str(error))
-        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_FAILURE
-    _say(f"unexpected {type(error).__name__}: {error} (--debug shows where)")
-    return EXIT_FAILURE
-
-
-def _say(text: str) -> None:
-    print(f"ppo: {' '.join(text.split())}", file=sys.stderr)
+    run(argv)

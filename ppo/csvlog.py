@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,14 @@ def read_table(path: Path) -> Table:
         if len(cells) == len(columns) and cells[0].isascii() and cells[0].isdigit()
     ]
     return Table(columns, rows)
+
+
+def number_in(cell: str | None) -> float:
+    """The number in a cell; NaN where there is none."""
+    try:
+        return float(cell) if cell is not None else math.nan
+    except ValueError:
+        return math.nan
 
 
 class CsvLog:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -62,6 +63,10 @@ class Evaluation:
             "episodes": len(self.episodes),
             "capped": self.n_capped,
         }
+
+    def record(self) -> dict[str, Any]:
+        """The summary, and the return of every episode; plain Python."""
+        return {**self.summary(), "returns": self.returns.tolist()}
 
     def metrics(self) -> dict[str, float]:
         """The scalars that are logged during training."""

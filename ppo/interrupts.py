@@ -18,7 +18,6 @@ class Interrupted(KeyboardInterrupt):
         signum: which one.
         run_dir: the folder in which the run was saved, if there was one.
         env_steps: done in what was saved.
-        finished: training was done, and only the evaluation after it is missing.
         advice: how to go on, where it was not a run that was stopped.
     """
 
@@ -27,7 +26,6 @@ class Interrupted(KeyboardInterrupt):
         self.signum = signum
         self.run_dir: Path | None = None
         self.env_steps = 0
-        self.finished = False
         self.advice = ""
 
     @property

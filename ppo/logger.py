@@ -8,13 +8,24 @@ from types import TracebackType
 from typing import Self
 
 from ppo.appendfile import writing
-from ppo.csvlog import KEY, CsvLog
+from ppo.critic import Reading
+from ppo.csvlog import KEY, CsvLog, Row, number_in
 from ppo.episodes import Episode
 from ppo.events import EventWriter
 
 PROGRESS_FILE = "progress.csv"
 EPISODES_FILE = "episodes.csv"
+BOOTSTRAP_WEIGHT = "train/bootstrap_weight"
 _EPISODE_COLUMNS = ("env", "return", "length", "ended")
+
+
+def critic_readings(progress: Sequence[Row]) -> list[Reading]:
+    """What a run's rows of progress.csv say about its critic, oldest first."""
+    return [
+        Reading(number_in(row.get("train/explained_variance_mc")), number_in(row[BOOTSTRAP_WEIGHT]))
+        for row in progress
+        if BOOTSTRAP_WEIGHT in row
+    ]
 
 
 class RunLogger:

@@ -23,7 +23,7 @@ from ppo.evaluate import Evaluation, evaluate_agent
 from ppo.interrupts import Interrupted, StopSignals
 from ppo.logger import RunLogger
 from ppo.native.step import NativeEpoch
-from ppo.plan import Plan, evaluation_due, nothing_left
+from ppo.plan import Plan, evaluation_due
 from ppo.progress import ProgressView
 from ppo.rollout import Batch, Rollout
 from ppo.rundir import RunDirectory
@@ -123,9 +123,7 @@ class TrainingLoop:
             if interruption is None:
                 raise
             interruption.run_dir = self.session.run.path
-            counters = self.snapshot["counters"]
-            interruption.env_steps = counters["env_steps"]
-            interruption.finished = nothing_left(self.config, counters)
+            interruption.env_steps = self.snapshot["counters"]["env_steps"]
             raise interruption from error.__cause__
         finally:
             self._finish()

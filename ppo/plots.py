@@ -18,10 +18,10 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, NullLoca
 from numpy.typing import NDArray
 
 from ppo.appendfile import replace_file, writing
-from ppo.critic import HEALTHY, SICK, WINDOW, Reading, judge
-from ppo.csvlog import KEY, Row, read_table
+from ppo.critic import HEALTHY, SICK, WINDOW, judge
+from ppo.csvlog import KEY, Row, number_in, read_table
 from ppo.errors import UserError
-from ppo.logger import EPISODES_FILE, PROGRESS_FILE
+from ppo.logger import EPISODES_FILE, PROGRESS_FILE, critic_readings
 
 # Its notes on font caches are nothing that a person who trains can act on.
 logging.getLogger("matplotlib").setLevel(logging.ERROR)
@@ -76,7 +76,7 @@ def learning_curve(run_dir: Path) -> Path:
 
 def series(rows: Sequence[Row], column: str) -> Series:
     """The finite values of one column."""
-    points = [(float(row[KEY]), _number(row.get(column))) for row in rows]
+    points = [(float(row[KEY]), number_in(row.get(column))) for row in rows]
     kept = np.array([point for point in points if math.isfinite(point[1])], dtype=np.float64)
     kept = kept.reshape(-1, 2)
     return Series(kept[:, 0], kept[:, 1])
@@ -181,14 +181,7 @@ def _draw_critic(axis: Axes, progress: Sequence[Row]) -> None:
 
 def _critic_note(progress: Sequence[Row]) -> str:
     """The number that a verdict rests on, or why there is none."""
-    readings = [
-        Reading(
-            float(row.get("train/explained_variance_mc") or math.nan),
-            float(row["train/bootstrap_weight"]),
-        )
-        for row in progress
-        if row.get("train/bootstrap_weight")
-    ]
+    readings = critic_readings(progress)
     if not readings:
         return ""
     verdict = judge(readings)
@@ -286,10 +279,3 @@ def _lone_marker(line: Series) -> str:
 
 def _columns(values: Series) -> tuple[list[float], list[float]]:
     return values.x.tolist(), values.y.tolist()
-
-
-def _number(cell: str | None) -> float:
-    try:
-        return float(cell) if cell is not None else math.nan
-    except ValueError:
-        return math.nan

@@ -27,8 +27,8 @@ from sb3_parity import (
 )
 
 from ppo.agent import Agent
-from ppo.cli import split_arguments
 from ppo.collector import RolloutCollector
+from ppo.command_line import split_arguments
 from ppo.config import Config, load_config
 from ppo.envs import make_vector_env
 from ppo.errors import UserError

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ppo.config import Config, load_config
-from ppo.critic import WINDOW, Reading, judge
-from ppo.csvlog import Row, read_table
+from ppo.critic import WINDOW, judge
+from ppo.csvlog import Row, number_in, read_table
 from ppo.errors import UserError
-from ppo.logger import EPISODES_FILE, PROGRESS_FILE
+from ppo.logger import EPISODES_FILE, PROGRESS_FILE, critic_readings
 from ppo.plan import Plan
 from ppo.rundir import RunDirectory
 from ppo.sweep.flat import flat
@@ -131,9 +131,12 @@ def read_run(path: Path) -> RunRecord:
     steps, returns, terminated = _episodes(path)
     late = steps > (1.0 - LAST) * total
     if not late.any():
-        raise UserError(f"{path}: no episode ended in the last tenth of training")
+        raise UserError(
+            f"{path}: no episode ended in the last tenth of training, so it has no final return;"
+            " a larger ppo.total_timesteps gives one"
+        )
     curve = _curve(steps, returns, total)
-    readings = _readings(progress)
+    readings = critic_readings(progress)
     verdict = judge(readings)
     return RunRecord(
         path=path,
@@ -151,7 +154,7 @@ def read_run(path: Path) -> RunRecord:
         critic=verdict.kind,
         terminated=float(terminated[late].mean()),
         episodes=int(late.sum()),
-        steps_per_s=_number(progress[-1].get("time/fps")),
+        steps_per_s=number_in(progress[-1].get("time/fps")),
     )
 
 
@@ -176,7 +179,7 @@ def _episodes(path: Path) -> tuple[Array, Array, NDArray[np.bool_]]:
     """Env step at the end, return, and whether it terminated, of every training episode."""
     rows = read_table(path / EPISODES_FILE).rows
     steps = np.array([int(row["env_steps"]) for row in rows], dtype=np.float64)
-    returns = np.array([_number(row.get("return")) for row in rows], dtype=np.float64)
+    returns = np.array([number_in(row.get("return")) for row in rows], dtype=np.float64)
     terminated = np.array([row.get("ended") == "terminated" for row in rows], dtype=np.bool_)
     if not np.isfinite(returns).all():
         raise UserError(f"{path}: {EPISODES_FILE} has returns that are no numbers")
@@ -194,26 +197,9 @@ def _curve(steps: Array, returns: Array, total: int) -> Array:
     return curve
 
 
-def _readings(progress: Sequence[Row]) -> list[Reading]:
-    return [
-        Reading(
-            _number(row.get("train/explained_variance_mc")), float(row["train/bootstrap_weight"])
-        )
-        for row in progress
-        if "train/bootstrap_weight" in row
-    ]
-
-
 def _recent(progress: Sequence[Row], tag: str) -> float:
     values = [float(row[tag]) for row in progress[-WINDOW:] if tag in row]
     return float(np.median(values)) if values else math.nan
-
-
-def _number(cell: str | None) -> float:
-    try:
-        return float(cell) if cell is not None else math.nan
-    except ValueError:
-        return math.nan
 
 
 def _or_nan(value: float | None) -> float:

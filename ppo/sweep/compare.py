@@ -75,7 +75,7 @@ class TaskResult:
     task: str
     cells: tuple[CellResult, ...]
 
-    @property
+    @cached_property
     def best(self) -> CellResult:
         """Of the highest mean final return."""
         return max(self.cells, key=lambda cell: cell.final.mean)
@@ -86,6 +86,7 @@ class TaskResult:
         others = [cell for cell in self.cells if cell is not self.best]
         return max(others, key=lambda cell: cell.final.mean, default=None)
 
+    @cached_property
     def like_best(self) -> list[CellResult]:
         """Those that cannot be told from the best: the interval of the difference holds 0."""
         gaps = {cell: difference(self.best.finals, cell.finals) for cell in self.cells}

@@ -48,12 +48,13 @@ def finals(task: TaskResult) -> bytes:
     return _png(figure)
 
 
-def improvement(found: Sequence[Improvement]) -> bytes:
-    """Probability of improvement over lambda = 0.95."""
+def improvement(found: Sequence[Improvement], cells: Sequence[str]) -> bytes:
+    """Probability of improvement over lambda = 0.95; cells have the colours of the curves."""
     figure = Figure(figsize=(8.6, 1.1 + 0.42 * len(found)), layout="constrained")
     axis = figure.subplots()
     for place, each in enumerate(found):
-        _whisker(axis, place, each.probability, each.interval, _colour(place))
+        colour = _colour(cells.index(each.cell))
+        _whisker(axis, place, each.probability, each.interval, colour)
     axis.axvline(0.5, color=_MUTED, linewidth=0.9, linestyle=(0, (4, 3)))
     axis.set_xlim(-0.03, 1.03)
     _dress(axis, "Probability of improvement over lambda = 0.95")

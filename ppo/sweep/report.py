@@ -143,7 +143,8 @@ def _images(report: Report) -> Iterator[tuple[str, bytes]]:
         yield f"{stem}_curves.png", pictures.curves(task)
         yield f"{stem}_finals.png", pictures.finals(task)
     if report.improvements:
-        yield "improvement.png", pictures.improvement(report.improvements)
+        cells = list(dict.fromkeys(cell.label for task in report.tasks for cell in task.cells))
+        yield "improvement.png", pictures.improvement(report.improvements, cells)
     if report.aggregates:
         yield "profiles.png", pictures.profiles(report.aggregates)
 

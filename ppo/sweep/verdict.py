@@ -65,20 +65,23 @@ def _poor(cell: CellResult) -> bool:
 
 
 def _best(task: TaskResult) -> str:
-    best, alike = task.best, task.like_best()
+    best, alike = task.best, task.like_best
     interval = best.final.interval
     spread = "" if interval is None else f" [{number(interval.low)}, {number(interval.high)}]"
     head = f"{best.label} has the highest mean final return, {number(best.final.mean)}{spread}"
     if not alike:
-        return f"**{best.label} is best** at this budget: {head}, and nothing else comes near."
+        return (
+            f"**{best.label} is best** at this budget: {head}, and its difference from each of the"
+            " others is clear of 0 (Welch's 95% interval)."
+        )
     return (
-        f"**{_listed([best, *alike])} cannot be told apart** at this budget: {head}, and the 95%"
-        " intervals of the differences hold 0."
+        f"**{_listed([best, *alike])} cannot be told apart** at this budget: {head}, and Welch's"
+        " 95% intervals of the differences hold 0."
     )
 
 
 def _worse(task: TaskResult) -> list[str]:
-    alike = {task.best, *task.like_best()}
+    alike = {task.best, *task.like_best}
     worse = [cell for cell in task.cells if cell not in alike]
     if not worse:
         return []
