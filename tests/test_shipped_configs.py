@@ -8,6 +8,8 @@ import pytest
 
 from ppo.config import config_keys, from_mapping, load_config
 from ppo.strict_yaml import parse
+from ppo.sweep.spec import load_sweep
+from ppo.sweep.statistics import FEWEST_SEEDS
 
 CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.yaml"))
 MUJOCO = {
@@ -66,3 +68,21 @@ def test_shipped_file_explains_what_a_person_turns(path):
         assert statement in comments
     if path.stem == "swimmer":
         assert "Swimmer stays low" in comments
+
+
+SWEEPS = sorted((Path(__file__).parent.parent / "configs" / "sweeps").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_every_cell_of_a_shipped_sweep_is_valid_and_has_seeds_enough_for_an_interval(path):
+    sweep = load_sweep(path)
+    assert len(sweep.seeds) == FEWEST_SEEDS
+    assert {cell.config.ppo.gae_lambda for cell in sweep.cells} >= {0.9, 0.95, 1.0}
+    # Episodes of 1,000 steps in 8 environments: some must end in the last tenth.
+    assert all(cell.config.ppo.total_timesteps >= 100_000 for cell in sweep.cells)
+
+
+def test_the_standard_grid_is_there_for_four_tasks():
+    grids = [load_sweep(path) for path in SWEEPS if path.stem.startswith("lambda_grid")]
+    tasks = {sweep.cells[0].config.env.id for sweep in grids}
+    assert tasks == {"HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "Pendulum-v1"}

@@ -45,11 +45,13 @@ def _critic(task: TaskResult) -> str:
         )
     healthy = sum(run.explained_variance_mc > HEALTHY for run in judged)
     poor = [cell for cell in task.cells if _poor(cell)]
-    count = f"{healthy} of {len(judged)} runs explain more than {HEALTHY:g} of the variance of the"
-    count += " lambda = 1 returns"
+    count = (
+        f"in {healthy} of {len(judged)} runs V explains more than {HEALTHY:g} of the variance of"
+        " the lambda = 1 returns"
+    )
     if not task.critic_allows():
         return (
-            f"**Fix the critic first.** Only {count}. Advantages made with such values are mostly"
+            f"**Fix the critic first**: {count}. Advantages made with such values are mostly"
             " noise or the critic's own error, and what follows is about both at once: check the"
             " bootstrap (`ppo trace`), the reward's scale, then give the critic more."
         )
